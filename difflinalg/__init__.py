@@ -1,0 +1,3 @@
+"""JAX linear algebra whose derivatives are right, in both modes and to any order."""
+
+from difflinalg import linalg as linalg

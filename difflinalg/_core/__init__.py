@@ -1,0 +1,1 @@
+"""What every rule needs: algebra, named tolerances, checked arguments, result types."""

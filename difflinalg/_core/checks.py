@@ -1,0 +1,119 @@
+"""Checks of arguments at trace time. Every error text of the library stands in this file."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+
+def as_inexact(name: str, a: ArrayLike) -> Array:
+    """`a` as an array of a floating or complex dtype; integers become the default float."""
+    if not hasattr(a, "dtype") and not isinstance(a, (bool, int, float, complex, list, tuple)):
+        msg = f"{name} needs an array, got {type(a).__name__}; convert it with jnp.asarray."
+        raise TypeError(msg)
+    array = jnp.asarray(a)
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == jnp.bool_):
+            msg = f"{name} needs real or complex numbers, got dtype {array.dtype}."
+            raise TypeError(msg)
+        array = array.astype(jnp.result_type(float))
+    return array
+
+
+def as_matrix(name: str, a: ArrayLike) -> Array:
+    """`a` as a stack of matrices of a floating or complex dtype."""
+    array = as_inexact(name, a)
+    if array.ndim < 2:
+        msg = (
+            f"{name} needs a matrix, shape (..., m, n), got shape {array.shape}; "
+            "give a vector a second axis, for example a[:, None]."
+        )
+        raise ValueError(msg)
+    return array
+
+
+def as_square(name: str, a: ArrayLike) -> Array:
+    """`a` as a stack of square matrices of a floating or complex dtype."""
+    array = as_matrix(name, a)
+    if array.shape[-1] != array.shape[-2]:
+        msg = (
+            f"{name} needs square matrices, shape (..., n, n), got shape {array.shape}; "
+            "for a rectangular matrix use svd or polar."
+        )
+        raise ValueError(msg)
+    return array
+
+
+def is_lower(name: str, uplo: str | None) -> bool:
+    """Whether `UPLO` names the lower triangle (`None` and 'L' do, as in NumPy)."""
+    if uplo is None or uplo == "L":
+        return True
+    if uplo == "U":
+        return False
+    msg = f"UPLO must be one of None, 'L', or 'U', got {uplo!r} in {name}."
+    raise ValueError(msg)
+
+
+def check_choice(name: str, argument: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a keyword whose value is none of `choices`."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        msg = f"{name} takes {argument} as one of {listed}, got {value!r}."
+        raise ValueError(msg)
+
+
+def check_rank(name: str, rank: object, limit: int) -> int:
+    """`rank` as a static integer from 1 to `limit`."""
+    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
+        msg = (
+            f"{name} needs `rank` as a Python integer, got {type(rank).__name__}; the rank fixes "
+            "the shape of the result, so under jit mark it static (static_argnames='rank')."
+        )
+        raise TypeError(msg)
+    value = rank.__index__()  # type: ignore[attr-defined]
+    if not 1 <= value <= limit:
+        msg = f"{name} needs 1 <= rank <= {limit} for this shape, got rank={value}."
+        raise ValueError(msg)
+    return value
+
+
+def refuse_nonfinite(name: str, a: Array) -> None:
+    """Refuse NaN and inf where the values can be seen, that is outside of any transformation."""
+    if isinstance(a, jax.core.Tracer) or a.size == 0:
+        return
+    if not bool(jnp.all(jnp.isfinite(a))):
+        msg = (
+            f"{name} got a matrix that contains NaN or inf (shape {a.shape}, dtype {a.dtype}); "
+            "find its origin with jax.config.update('jax_debug_nans', True). Under jit the "
+            "result would be NaN."
+        )
+        raise ValueError(msg)
+
+
+def as_subset(name: str, subset: object, size: int, full_matrices: bool) -> slice:
+    """`subset_by_index` as a slice of `size` values."""
+    if full_matrices:
+        msg = f"{name} takes subset_by_index with full_matrices=False only."
+        raise ValueError(msg)
+    if not (isinstance(subset, tuple) and len(subset) == 2):
+        msg = f"{name} takes subset_by_index as a pair (start, end), got {subset!r}."
+        raise ValueError(msg)
+    start, end = subset
+    if not 0 <= start < end <= size:
+        msg = f"{name} needs 0 <= start < end <= {size} in subset_by_index, got {subset!r}."
+        raise ValueError(msg)
+    return slice(start, end)
+
+
+def check_elementwise(name: str, f: object, scalar: jax.ShapeDtypeStruct) -> None:
+    """Refuse `f` unless it takes one number to one number."""
+    if not callable(f):
+        msg = f"{name} needs a function of one number, got {type(f).__name__}."
+        raise TypeError(msg)
+    value = jax.eval_shape(f, scalar)
+    if not isinstance(value, jax.ShapeDtypeStruct) or value.shape != ():
+        msg = (
+            f"{name} needs a function that takes one number to one number, got {value} for "
+            "a scalar; for one function per matrix of a stack use jax.vmap."
+        )
+        raise ValueError(msg)

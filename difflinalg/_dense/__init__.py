@@ -1,0 +1,1 @@
+"""Dense decompositions, one file each: equation, primal, rule."""

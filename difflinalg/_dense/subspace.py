@@ -1,0 +1,184 @@
+"""Leading part of a spectrum by block subspace iteration, in fixed shapes and compiled loops.
+
+A block of `b > k` vectors is multiplied by `A^H A` (or by a Hermitian `A`) until the `k` leading
+triplets (or pairs) have the residual that a full decomposition would leave. The vectors are the
+rows of the block: then neither product transposes the matrix. Each product is followed by an
+orthonormalisation through a Cholesky factor, at the speed of a matrix product; only a
+Rayleigh-Ritz step decomposes, a `b x b` matrix. The error falls by `(s[b] / s[k])^2` in a product
+(Halko, Martinsson and Tropp 2011, section 4.5; Saad 2011, theorem 5.2), and after the first
+Rayleigh-Ritz step the number of products to the next one is the one that this rate asks for.
+
+A block that has not converged, because the spectrum is flat, is thrown away and the full
+decomposition takes over. The fallback is a loop of at most one turn, not a conditional, because
+a conditional under `vmap` runs both of its branches every time.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from difflinalg._core import tolerances
+from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, mm
+
+FIRST_PRODUCTS = 3  # converge at a decay of about 1e-4 in a product, typical where ranks pay
+
+
+class Block(NamedTuple):
+    """Ritz triplets `a v = u s` of a block, sorted by decreasing `|s|`; vectors are rows."""
+
+    uh: Array  # (b, m)
+    s: Array  # (b,)
+    vh: Array  # (b, n)
+    image: Array  # (b, n), the product u^H a
+    residual: Array  # (), largest row norm of image - s v^H over the wanted rows
+    rounds: Array  # ()
+    products: Array  # (), how many products the next round takes
+
+
+def subspace_svd(a: Array, rank: int, width: int, max_products: int) -> tuple[Block, Array]:
+    """The leading `rank` singular triplets in a block of `width`, and whether they converged."""
+    a_h = adjoint(a)
+
+    def one_round(block: Block) -> Block:
+        def product(_: Array, vh: Array) -> Array:
+            return mm(mm(orthonormal(vh, 1)[1], a_h), a)
+
+        vh = lax.fori_loop(0, block.products, product, block.image)
+        _, vh = orthonormal(vh, 2)
+        r, uh = orthonormal(mm(vh, a_h), 2)
+        zh, s, w = jnp.linalg.svd(r)
+        uh, vh = mm(w, uh), mm(adjoint(zh), vh)
+        return _ritz_block(uh, s, vh, mm(uh, a), rank, block.rounds)
+
+    first = _first_block(a, width)
+    block = _until_converged(one_round, first, max_products)
+    return _completed(block, rank, a.shape), _has_converged(block)
+
+
+def subspace_eigh(a: Array, rank: int, width: int, max_products: int) -> tuple[Block, Array]:
+    """The `rank` eigenpairs of largest magnitude of a Hermitian matrix; `uh` equals `vh`."""
+
+    def one_round(block: Block) -> Block:
+        def product(_: Array, vh: Array) -> Array:
+            return mm(orthonormal(mm(orthonormal(vh, 1)[1], a), 1)[1], a)
+
+        vh = lax.fori_loop(0, block.products, product, block.image)
+        _, vh = orthonormal(vh, 2)
+        image = mm(vh, a)
+        w, z = jnp.linalg.eigh(herm(mm(image, adjoint(vh))), symmetrize_input=False)
+        order = jnp.argsort(-jnp.abs(w))
+        w, zh = w[order], adjoint(z[:, order])
+        vh = mm(zh, vh)
+        return _ritz_block(vh, w, vh, mm(zh, image), rank, block.rounds)
+
+    block = _until_converged(one_round, _first_block(a, width), max_products)
+    return _completed(block, rank, a.shape), _has_converged(block)
+
+
+def or_else(block: Block, accepted: Array, full: Callable[[], Block]) -> Block:
+    """`block`, or what `full` computes where it was not accepted."""
+    _, block = lax.while_loop(
+        lambda state: ~state[0],
+        lambda state: (jnp.ones_like(state[0]), full()),
+        (accepted, block),
+    )
+    return block
+
+
+def orthonormal(y: Array, passes: int) -> tuple[Array, Array]:
+    """Lower triangular `l` and orthonormal rows `q` with `y = l q`, by Cholesky factors.
+
+    The Gram matrix of the normalised rows is shifted by its rounding, so that dependent rows
+    give finite, if not orthogonal, ones; a second pass repairs what the first one lost (Fukaya
+    et al. 2020, sections 3 and 4). A zero row stays zero.
+    """
+    norms = _row_norms(y)
+    lower = diagonal_matrix(norms).astype(y.dtype)
+    q = y / jnp.where(norms > 0.0, norms, 1.0)[:, None]
+    eye = jnp.eye(y.shape[0], dtype=y.dtype)
+    for _ in range(passes):
+        gram = mm(q, adjoint(q)) + tolerances.epsilon(y.dtype) * sum(y.shape) * eye
+        factor = jnp.linalg.cholesky(gram, symmetrize_input=False)
+        inverse = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+        lower, q = mm(lower, factor), mm(inverse, q)
+    return lower, q
+
+
+def _first_block(a: Array, width: int) -> Block:
+    """A random block, multiplied once."""
+    m, n = a.shape
+    real = jnp.zeros((), a.real.dtype)
+    sketch = jax.random.normal(jax.random.key(0), (width, m), a.dtype)
+    image = mm(sketch, a)
+    return Block(
+        jnp.zeros((width, m), a.dtype),
+        jnp.ones((width,), a.real.dtype),
+        jnp.zeros((width, n), a.dtype),
+        image,
+        real + jnp.inf,
+        real,
+        jnp.full((), FIRST_PRODUCTS, jnp.int32),
+    )
+
+
+def _row_norms(x: Array) -> Array:
+    return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=1))
+
+
+def _ritz_block(
+    uh: Array, s: Array, vh: Array, image: Array, rank: int, rounds: Array
+) -> Block:
+    """A block with its residual, and the products to convergence at `(s[b] / s[k])^2` in each."""
+    size = jnp.abs(s)
+    zero = size <= tolerances.rank_rtol(s.dtype, max(uh.shape[1], vh.shape[1])) * size[0]
+    residuals = jnp.where(zero, 0.0, _row_norms(image - s[:, None] * vh))
+    residual = jnp.max(residuals[:rank])
+    tiny = jnp.finfo(s.dtype).tiny
+    ratio = jnp.clip(size[-1] / jnp.maximum(size[rank - 1], tiny), 1e-8, 0.999)
+    target = tolerances.subspace_rtol(s.dtype) * size[0]
+    excess = jnp.maximum(residual, tiny) / jnp.maximum(target, tiny)
+    products = jnp.ceil(jnp.log(excess) / (-2.0 * jnp.log(ratio)))
+    return Block(uh, s, vh, image, residual, rounds + 1, _as_count(products))
+
+
+def _as_count(products: Array) -> Array:
+    return jnp.clip(jnp.nan_to_num(products, nan=1e4), 1, 1e4).astype(jnp.int32)
+
+
+def _until_converged(
+    one_round: Callable[[Block], Block], first: Block, max_products: int
+) -> Block:
+    """Iterate until the block has converged or the next round would take too many products."""
+
+    def goes_on(block: Block) -> Array:
+        return ~_has_converged(block) & (block.products <= max_products) & (block.rounds < 4)
+
+    return lax.while_loop(goes_on, one_round, first)
+
+
+def _has_converged(block: Block) -> Array:
+    return block.residual <= tolerances.subspace_rtol(block.s.dtype) * jnp.abs(block.s[0])
+
+
+def _completed(block: Block, rank: int, shape: tuple[int, ...]) -> Block:
+    """The block with orthonormal vectors for the zero values among the wanted ones, if any.
+
+    The iteration leaves noise there. The vectors of a Householder QR decomposition complete the
+    others, and any completion will do, because the matrix maps all of it to zero.
+    """
+    size = jnp.abs(block.s)
+    zero = (size <= tolerances.rank_rtol(size.dtype, max(shape)) * size[0])[:rank]
+
+    def complete(rows: Array) -> Array:
+        wanted = jnp.where(zero[:, None], 0.0, rows[:rank])
+        completion = adjoint(jnp.linalg.qr(adjoint(wanted))[0])
+        return rows.at[:rank].set(jnp.where(zero[:, None], completion, wanted))
+
+    def completed() -> Block:
+        uh = complete(block.uh)
+        return block._replace(uh=uh, vh=uh if block.uh is block.vh else complete(block.vh))
+
+    return or_else(block, ~zero[rank - 1], completed)

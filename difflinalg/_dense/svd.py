@@ -1,0 +1,267 @@
+"""Singular value decomposition and its derivative.
+
+Rule. With `A = U diag(s) V^H`, `T = U^H A_dot V`, and elementwise products `*`:
+
+    s_dot   = Re diag(T)
+    U^H U_dot = herm(T) * E + skew(T) * F,    E[i, j] = 1 / (s[j] - s[i]),  E[i, i] = 0
+    V^H V_dot = herm(T) * E - skew(T) * F,    F[i, j] = 1 / (s[i] + s[j])
+
+The diagonal of `skew(T) * F` is `i Im(T[i, i]) / (2 s[i])`: only the difference of the phases of
+`u_i` and `v_i` is fixed by `A`, and this choice moves both by the same amount. Outside of the
+span of the factors, with `C = U_2^H A_dot V / s` for the columns `U_2` that complete `U`,
+
+    U_dot gains U_2 C = (I - U U^H) A_dot V / s,    U_2_dot = -U C^H
+
+and the same for `V` with `A^H`. The differences `s[j] - s[i]` and sums `s[i] + s[j]` are divided
+by one at a time, never their product, which would overflow. Repeated and zero singular values
+are spread (`_core.spread`), the zero ones upwards from zero.
+"""
+
+from functools import partial
+from typing import Literal, overload
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from difflinalg._core import checks
+from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
+from difflinalg._core.results import SVDResult
+from difflinalg._core.spread import spread
+from difflinalg._dense.eigh import eigh
+
+
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: Literal[True] = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> SVDResult: ...
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Array: ...
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    *,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Array: ...
+@overload
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> SVDResult | Array: ...
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> SVDResult | Array:
+    """Decompose matrices as `A = U diag(s) Vh`.
+
+    Args:
+        a: shape `(..., m, n)`, real or complex; integers are converted to the default float.
+        full_matrices: complete `U` and `Vh` to square unitary matrices.
+        compute_uv: if false, return the singular values only.
+        hermitian: take `a` as Hermitian and decompose it by `eigh`, which is cheaper.
+        subset_by_index: `(start, end)`, the singular values to return, counted from the largest.
+            Needs `full_matrices=False` or `compute_uv=False`.
+
+    Returns:
+        `SVDResult(U, S, Vh)` with shapes `(..., m, r)`, `(..., r)`, `(..., r, n)`, where
+        `r = min(m, n)`, and `(..., m, m)`, `(..., n, n)` for the factors if `full_matrices`;
+        `S` is real and descending. With `compute_uv=False` only `S`.
+
+    Raises:
+        TypeError: if `a` is not an array of numbers.
+        ValueError: if `a` is not a matrix, not square with `hermitian`, the subset does not fit,
+            or (outside jit and other transformations) `a` contains NaN or inf; under jit the
+            result is NaN.
+
+    Derivatives:
+        Forward and reverse mode in any nesting. At distinct, non-zero singular values exact, to
+        every order. Where they coincide or vanish, right for every loss that is a smooth
+        function of the matrix, such as `U f(s) Vh` with odd `f`, `U Vh` of a regular matrix, or
+        the projector on a whole cluster or null space, to about 1e-8 (first order) and 1e-4
+        (second order) in float64. Undefined for single vectors of a degenerate cluster, for
+        `U Vh` of a singular matrix, and for the phases of single columns, which are gauge
+        (`testing.check_gauge`).
+
+    Cost:
+        O(m n min(m, n)); the rule adds four products of that size per tangent. Reverse mode
+        keeps `U`, `s` and `Vh` only.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from difflinalg import linalg
+        >>> def nearest_rotation_entry(a):
+        ...     u, _, vh = linalg.svd(a)
+        ...     return (u @ vh)[0, 1]
+        >>> print(jax.grad(nearest_rotation_entry)(jnp.eye(2)).round(2))
+        [[ 0.   0.5]
+         [-0.5  0. ]]
+
+    References:
+        Giles, "An extended collection of matrix derivative results" (2008), section 3.2.
+        Wan and Zhang, "Automatic differentiation for complex valued SVD" (2019),
+        arXiv:1909.02659, equation 9 (the phase term).
+    """
+    matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a)
+    checks.refuse_nonfinite("svd", matrix)
+    keep = slice(None)
+    if subset_by_index is not None:
+        keep = checks.as_subset(
+            "svd", subset_by_index, min(matrix.shape[-2:]), full_matrices and compute_uv
+        )
+    if hermitian:
+        u, s, vh = _svd_hermitian(matrix)
+    elif compute_uv:
+        u, s, vh = _svd(matrix, full_matrices)
+    else:
+        return _svdvals(matrix)[..., keep]
+    if not compute_uv:
+        return s[..., keep]
+    if subset_by_index is not None:
+        u, s, vh = u[..., keep], s[..., keep], vh[..., keep, :]
+    return SVDResult(u, s, vh)
+
+
+def svdvals(x: ArrayLike, /) -> Array:
+    """Singular values of matrices, descending.
+
+    Args:
+        x: shape `(..., m, n)`, real or complex.
+
+    Returns:
+        The singular values, shape `(..., min(m, n))`, real.
+
+    Raises:
+        TypeError: as `svd`.
+        ValueError: as `svd`.
+
+    Derivatives:
+        As `svd`. A single member of a repeated singular value, and a zero singular value, have
+        one-sided derivatives only; symmetric functions of the members, even ones at zero, are
+        right to every order.
+
+    Cost:
+        O(m n min(m, n)); differentiated, that of `svd`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from difflinalg import linalg
+        >>> print(jax.grad(lambda a: linalg.svdvals(a)[0])(jnp.diag(jnp.array([2.0, 1.0]))))
+        [[1. 0.]
+         [0. 0.]]
+
+    References:
+        Giles, "An extended collection of matrix derivative results" (2008), section 3.2.
+    """
+    matrix = checks.as_matrix("svdvals", x)
+    checks.refuse_nonfinite("svdvals", matrix)
+    return _svdvals(matrix)
+
+
+@partial(jax.jit, static_argnums=1)
+def _svd(a: Array, full_matrices: bool) -> tuple[Array, Array, Array]:
+    return svd_core(a, full_matrices, 0)
+
+
+@jax.jit
+def _svdvals(a: Array) -> Array:
+    return _svdvals_core(a)
+
+
+@jax.jit
+def _svd_hermitian(a: Array) -> tuple[Array, Array, Array]:
+    """`A = V diag(w) V^H` with the signs of `w` moved into the right factor."""
+    w, v = eigh(a)
+    sign = lax.stop_gradient(jnp.where(w < 0.0, -1.0, 1.0).astype(w.dtype))
+    order = jnp.argsort(-lax.stop_gradient(jnp.abs(w)), axis=-1)
+    s, sign = (jnp.take_along_axis(x, order, axis=-1) for x in (sign * w, sign))
+    u = jnp.take_along_axis(v, order[..., None, :], axis=-1)
+    return u, s, sign[..., :, None] * adjoint(u)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def svd_core(a: Array, full_matrices: bool, level: int) -> tuple[Array, Array, Array]:
+    """Singular value decomposition with the rule of one spread level, see `spread`."""
+    del level
+    u, s, vh = jnp.linalg.svd(a, full_matrices=full_matrices)
+    return u, s, vh
+
+
+@svd_core.defjvp
+def _svd_core_jvp(full_matrices, level, primals, tangents):
+    (a,), (a_dot,) = primals, tangents
+    u, s, vh = svd_core(a, full_matrices, level + 1)
+    s = spread(s[..., ::-1], _gap_scale(s), level, from_zero=True)[..., ::-1]
+    return (u, s, vh), jax.checkpoint(svd_tangents)(u, s, vh, a_dot)
+
+
+@jax.custom_jvp
+def _svdvals_core(a: Array) -> Array:
+    return jnp.linalg.svd(a, compute_uv=False)
+
+
+@_svdvals_core.defjvp
+def _svdvals_core_jvp(primals, tangents):
+    (a,), (a_dot,) = primals, tangents
+    u, s, vh = svd_core(a, False, 0)
+    return s, jax.checkpoint(svdvals_tangents)(u, vh, a_dot)
+
+
+def _gap_scale(s: Array) -> Array:
+    """The scale on which gaps are measured, shape `(..., 1)`: the largest singular value."""
+    largest = lax.stop_gradient(s[..., :1])
+    return jnp.where(largest > 0.0, largest, 1.0)
+
+
+def svd_tangents(u: Array, s: Array, vh: Array, a_dot: Array) -> tuple[Array, Array, Array]:
+    """`u_dot`, `s_dot` and `vh_dot` from the factors, thin or full, and the tangent of `A`."""
+    rank = s.shape[-1]
+    u_1, v_1 = u[..., :rank], adjoint(vh)[..., :rank]
+    a_dot_v = mm(a_dot, v_1)
+    t = mm(adjoint(u_1), a_dot_v)
+    s_row, s_column = s[..., None, :], s[..., :, None]
+    even = inv0(s_row - s_column, 0.0) * herm(t)
+    odd = inv0(s_row + s_column, 0.0) * skew(t)
+    u_dot, v_dot = mm(u_1, even + odd), mm(v_1, even - odd)
+    if a_dot.shape[-2] > rank:
+        u_dot = _with_complement(u, u_dot, a_dot_v, t, s_row)
+    if a_dot.shape[-1] > rank:
+        a_dot_h_u = mm(adjoint(a_dot), u_1)
+        v_dot = _with_complement(adjoint(vh), v_dot, a_dot_h_u, adjoint(t), s_row)
+    s_dot = jnp.real(jnp.diagonal(t, axis1=-2, axis2=-1))
+    return u_dot, s_dot, adjoint(v_dot)
+
+
+def _with_complement(q: Array, q_1_dot: Array, y: Array, t: Array, s_row: Array) -> Array:
+    """Add what leaves the span of `q_1`: `y` is `A_dot V_1` (or its mirror), `t = q_1^H y`."""
+    rank = s_row.shape[-1]
+    q_1, q_2 = q[..., :rank], q[..., rank:]
+    inv_s = inv0(s_row, 0.0)
+    if q_2.shape[-1] == 0:
+        return q_1_dot + (y - mm(q_1, t)) * inv_s
+    c = mm(adjoint(q_2), y) * inv_s
+    return jnp.concatenate([q_1_dot + mm(q_2, c), -mm(q_1, adjoint(c))], axis=-1)
+
+
+def svdvals_tangents(u: Array, vh: Array, a_dot: Array) -> Array:
+    """`s_dot` alone: the diagonal of `Re(U^H A_dot V)`."""
+    return jnp.sum(jnp.real(jnp.conj(u) * mm(a_dot, adjoint(vh))), axis=-2)

@@ -1,0 +1,1 @@
+"""The gradient-check suite; its public names stand in `difflinalg.testing`."""

@@ -1,0 +1,7 @@
+"""Counterpart of `jax.numpy.linalg`: the same names and calls, with derivatives that are right."""
+
+from difflinalg._dense.eigh import eigh as eigh
+from difflinalg._dense.eigh import eigvalsh as eigvalsh
+from difflinalg._dense.svd import svd as svd
+from difflinalg._dense.svd import svdvals as svdvals
+from difflinalg._dense.svd_trunc import svd_trunc as svd_trunc

@@ -1,0 +1,3 @@
+"""Counterpart of `jax.scipy`: `difflinalg.scipy.linalg`."""
+
+from difflinalg.scipy import linalg as linalg

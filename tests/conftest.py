@@ -1,0 +1,22 @@
+"""Settings of every test: double precision, and compiled programs kept between runs."""
+
+import os
+import tempfile
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update(
+    "jax_compilation_cache_dir",
+    os.environ.get(
+        "JAX_COMPILATION_CACHE_DIR", os.path.join(tempfile.gettempdir(), "difflinalg-jax-cache")
+    ),
+)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20190703)
