@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core import tolerances
-from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, mm
+from difflinalg._core.algebra import adjoint, herm, mm
 
 FIRST_PRODUCTS = 3  # converge at a decay of about 1e-4 in a product, typical where ranks pay
 
@@ -44,14 +44,15 @@ def subspace_svd(a: Array, rank: int, width: int, max_products: int) -> tuple[Bl
 
     def one_round(block: Block) -> Block:
         def product(_: Array, vh: Array) -> Array:
-            return mm(mm(orthonormal(vh, 1)[1], a_h), a)
+            return mm(mm(orthonormal(vh, 1), a_h), a)
 
         vh = lax.fori_loop(0, block.products, product, block.image)
-        _, vh = orthonormal(vh, 2)
-        r, uh = orthonormal(mm(vh, a_h), 2)
-        zh, s, w = jnp.linalg.svd(r)
-        uh, vh = mm(w, uh), mm(adjoint(zh), vh)
-        return _ritz_block(uh, s, vh, mm(uh, a), rank, block.rounds)
+        vh = orthonormal(vh, 2)
+        uh = orthonormal(mm(vh, a_h), 2)
+        image = mm(uh, a)
+        w, s, zh = jnp.linalg.svd(mm(image, adjoint(vh)))
+        wh = adjoint(w)
+        return _ritz_block(mm(wh, uh), s, mm(zh, vh), mm(wh, image), rank, block.rounds)
 
     first = _first_block(a, width)
     block = _until_converged(one_round, first, max_products)
@@ -63,10 +64,10 @@ def subspace_eigh(a: Array, rank: int, width: int, max_products: int) -> tuple[B
 
     def one_round(block: Block) -> Block:
         def product(_: Array, vh: Array) -> Array:
-            return mm(orthonormal(mm(orthonormal(vh, 1)[1], a), 1)[1], a)
+            return mm(orthonormal(mm(orthonormal(vh, 1), a), 1), a)
 
         vh = lax.fori_loop(0, block.products, product, block.image)
-        _, vh = orthonormal(vh, 2)
+        vh = orthonormal(vh, 2)
         image = mm(vh, a)
         w, z = jnp.linalg.eigh(herm(mm(image, adjoint(vh))), symmetrize_input=False)
         order = jnp.argsort(-jnp.abs(w))
@@ -88,23 +89,21 @@ def or_else(block: Block, accepted: Array, full: Callable[[], Block]) -> Block:
     return block
 
 
-def orthonormal(y: Array, passes: int) -> tuple[Array, Array]:
-    """Lower triangular `l` and orthonormal rows `q` with `y = l q`, by Cholesky factors.
+def orthonormal(y: Array, passes: int) -> Array:
+    """Orthonormal rows with the span of those of `y`, by Cholesky factors.
 
     The Gram matrix of the normalised rows is shifted by its rounding, so that dependent rows
     give finite, if not orthogonal, ones; a second pass repairs what the first one lost (Fukaya
     et al. 2020, sections 3 and 4). A zero row stays zero.
     """
     norms = _row_norms(y)
-    lower = diagonal_matrix(norms).astype(y.dtype)
     q = y / jnp.where(norms > 0.0, norms, 1.0)[:, None]
     eye = jnp.eye(y.shape[0], dtype=y.dtype)
     for _ in range(passes):
         gram = mm(q, adjoint(q)) + tolerances.epsilon(y.dtype) * sum(y.shape) * eye
         factor = jnp.linalg.cholesky(gram, symmetrize_input=False)
-        inverse = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
-        lower, q = mm(lower, factor), mm(inverse, q)
-    return lower, q
+        q = mm(lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True), q)
+    return q
 
 
 def _first_block(a: Array, width: int) -> Block:
