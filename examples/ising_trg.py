@@ -109,8 +109,10 @@ def _split(matrix: Array, chi: int) -> tuple[Array, Array]:
 
 
 def _square_root(core: Array, weights: Array) -> Array:
-    """The square root of a matrix that is `diag(weights)` up to rounding, but whose tangents are
-    any, from the implicit function theorem for `W W = core`."""
+    """The square root of `core`, which is `diag(weights)` up to rounding but has any tangent.
+
+    The tangents follow from `W W = core` by the implicit function theorem.
+    """
     root = jnp.sqrt(jnp.maximum(weights, WEIGHT_FLOOR))
     offset = jnp.diag(root * root - weights)
 
@@ -166,8 +168,12 @@ def sweep(couplings: np.ndarray, chi: int, steps: int) -> np.ndarray:
         padded = np.concatenate([part, np.repeat(part[-1:], chunk - len(part))])
         rows.append(np.stack(thermodynamics(jnp.asarray(padded), chi, steps), axis=1)[: len(part)])
         seconds = time.perf_counter() - start
-        print(f"\r{begin + len(part)}/{len(couplings)} couplings, {seconds:.1f} s",
-              end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{begin + len(part)}/{len(couplings)} couplings, {seconds:.1f} s",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
     print(file=sys.stderr)
     return np.concatenate(rows)
 
@@ -191,8 +197,11 @@ def parse_couplings(text: str) -> np.ndarray:
     """`start:stop:count`, both ends included, or a single value."""
     try:
         parts = text.split(":")
-        values = np.linspace(float(parts[0]), float(parts[1]), int(parts[2])) \
-            if len(parts) == 3 else np.array([float(text)])
+        values = (
+            np.linspace(float(parts[0]), float(parts[1]), int(parts[2]))
+            if len(parts) == 3
+            else np.array([float(text)])
+        )
     except (ValueError, IndexError):
         msg = f"expected start:stop:count or one number, got {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
@@ -207,8 +216,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chi", type=int, default=16, help="largest bond dimension")
     parser.add_argument("--steps", type=int, default=20, help="renormalisation steps")
-    parser.add_argument("--couplings", type=parse_couplings, default="0.40:0.50:11",
-                        help="start:stop:count (default %(default)s)")
+    parser.add_argument(
+        "--couplings",
+        type=parse_couplings,
+        default="0.40:0.50:11",
+        help="start:stop:count (default %(default)s)",
+    )
     parser.add_argument("--output", help="a .csv file for the table or an image file for a picture")
     parser.add_argument("--smoke", action="store_true", help="a few seconds: chi 4, 6 steps")
     options = parser.parse_args()
@@ -221,15 +234,24 @@ def main() -> None:
     found = sweep(couplings, chi, steps)
     exact = np.array([onsager(coupling) for coupling in couplings])
     print(f"2D Ising model, TRG with chi = {chi}, 2^{steps} sites; exact: infinite lattice")
-    print("      K          lnZ/N          exact   rel.err.        E/N      exact"
-          "        C/N      exact")
+    print(
+        "      K          lnZ/N          exact   rel.err.        E/N      exact"
+        "        C/N      exact"
+    )
     for coupling, (z, e, c), (z0, e0, c0) in zip(couplings, found, exact, strict=True):
-        print(f"{coupling:7.4f} {z:14.10f} {z0:14.10f} {abs(z / z0 - 1):10.1e} "
-              f"{e:10.6f} {e0:10.6f} {c:10.6f} {c0:10.6f}")
+        print(
+            f"{coupling:7.4f} {z:14.10f} {z0:14.10f} {abs(z / z0 - 1):10.1e} "
+            f"{e:10.6f} {e0:10.6f} {c:10.6f} {c0:10.6f}"
+        )
     if options.output and options.output.endswith(".csv"):
         header = "K,lnZ,E,C,lnZ_exact,E_exact,C_exact"
-        np.savetxt(options.output, np.column_stack([couplings, found, exact]),
-                   delimiter=",", header=header, comments="")
+        np.savetxt(
+            options.output,
+            np.column_stack([couplings, found, exact]),
+            delimiter=",",
+            header=header,
+            comments="",
+        )
     elif options.output:
         picture(options.output, couplings, found, exact)
 

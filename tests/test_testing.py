@@ -204,8 +204,11 @@ def test_tolerance_beyond_the_digits_of_differences_is_inconclusive():
 # Right functions pass.
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("f", [jnp.sin, jnp.linalg.inv], ids=["sin", "inv"])
+@pytest.mark.parametrize(
+    ("f", "dtype"),
+    [(jnp.sin, dtype) for dtype in DTYPES]
+    + [(jnp.linalg.inv, dtype) for dtype in (jnp.float32, jnp.complex128)],
+)
 def test_right_function_passes_to_second_order(f, dtype):
     a = jnp.eye(3) + 0.3 * matrix(1, (3, 3), dtype)
     report = check_derivatives(f, (a.astype(dtype),))
@@ -245,7 +248,7 @@ def test_single_mode_passes(modes):
     assert {entry.against for entry in report.entries} == {"function", "derivative"}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.complex128])
 @pytest.mark.parametrize(
     "f",
     [lambda x: 3 * x, lambda x: 0 * x + 1, lambda x: jnp.cos(x) ** 2 + jnp.sin(x) ** 2],
@@ -264,6 +267,21 @@ def test_badly_scaled_arguments_and_outputs_pass():
         return jnp.sin(1e8 * x) * 1e-20, jnp.exp(y / 1e8) * 1e20
 
     check_derivatives(f, (jnp.array([1e-8]), jnp.array([2e8])))
+
+
+def test_argument_that_is_mere_rounding_is_moved_all_the_same():
+    f = with_rule(lambda x: 1 + jnp.sin(x), lambda x, x_dot: 2 * jnp.cos(x) * x_dot)
+    with pytest.raises(DerivativeError, match="order 1"):
+        check_derivatives(f, (jnp.array([1e-20]),))
+
+
+def test_step_sets_the_scale_of_a_tiny_argument():
+    def f(x):
+        return jnp.sin(1e20 * x)
+
+    with pytest.raises(DerivativeError, match="pass `step`"):
+        check_derivatives(f, (jnp.array([1e-20]),), order=1)
+    check_derivatives(f, (jnp.array([1e-20]),), order=1, step=1e-21)
 
 
 def test_function_with_a_narrow_feature_passes_because_steps_shrink():
@@ -362,7 +380,7 @@ def test_only_the_columns_that_matter_are_named(dtype):
 
 
 def test_loss_that_cuts_a_multiplet_depends_on_the_cluster_alone(dtype):
-    a = with_spectrum("degenerate", (5, 5), dtype)
+    a = with_spectrum("degenerate", (5, 4), dtype)
 
     def truncated(rank):
         return lambda u, s, vh: real_loss((u[:, :rank] * s[:rank]) @ vh[:rank])
@@ -370,7 +388,7 @@ def test_loss_that_cuts_a_multiplet_depends_on_the_cluster_alone(dtype):
     assert check_gauge(truncated(2), a)
     report = check_gauge(truncated(3), a)
     assert not report
-    assert report.clusters == ((0, 1), (2, 3, 4))
+    assert report.clusters == ((0, 1), (2, 3))
     assert report.phase_residual < report.tolerance < report.cluster_residual
     assert report.cluster_change > report.tolerance
     assert "truncate between clusters" in str(report)
@@ -418,8 +436,8 @@ def test_loss_invariant_under_phases_to_first_order_only_is_found_by_the_finite_
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_gauge_of_small_matrices(n, dtype):
-    a = jnp.ones((n, n), dtype)
+def test_gauge_of_small_matrices(n):
+    a = jnp.ones((n, n), complex)
     assert check_gauge(lambda u, s, vh: jnp.sum(jnp.real((u * s) @ vh)), a)
     assert check_gauge(lambda w, v: jnp.sum(w) + jnp.sum(jnp.abs(v)), a, decomposition="eigh")
 

@@ -1,5 +1,7 @@
 """Checks of arguments at trace time. Every error text of the library stands in this file."""
 
+from typing import NoReturn
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -54,7 +56,7 @@ def is_lower(name: str, uplo: str | None) -> bool:
     raise ValueError(msg)
 
 
-def check_choice(name: str, argument: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, argument: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse a keyword whose value is none of `choices`."""
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
@@ -117,3 +119,53 @@ def check_elementwise(name: str, f: object, scalar: jax.ShapeDtypeStruct) -> Non
             "a scalar; for one function per matrix of a stack use jax.vmap."
         )
         raise ValueError(msg)
+
+
+def refuse_iteration(name: str, which: str) -> None:
+    """Refuse subspace iteration for another end of the spectrum than the largest magnitudes."""
+    msg = f"{name} iterates for which='LM' only, got which={which!r}; leave out full=False."
+    raise ValueError(msg)
+
+
+def check_unsupported(name: str, argument: str, value: object) -> None:
+    """Refuse an argument that stands in a signature only because JAX has it."""
+    if value is not None:
+        msg = f"{name} does not support {argument}; leave it None."
+        raise NotImplementedError(msg)
+
+
+def refuse_shapes(name: str, *shapes: tuple[int, ...]) -> NoReturn:
+    """Refuse arguments whose shapes do not fit together."""
+    msg = f"{name} got shapes that do not fit: {', '.join(str(shape) for shape in shapes)}."
+    raise ValueError(msg)
+
+
+def as_tridiagonal(name: str, d: ArrayLike, e: ArrayLike) -> tuple[Array, Array]:
+    """The diagonal and the off-diagonal of a Hermitian tridiagonal matrix."""
+    diagonal, off = as_inexact(name, d), as_inexact(name, e)
+    if diagonal.ndim != 1 or off.ndim != 1 or off.shape[0] != max(diagonal.shape[0] - 1, 0):
+        refuse_shapes(name, diagonal.shape, off.shape)
+    if jnp.iscomplexobj(diagonal):
+        msg = f"{name} needs a real diagonal, got dtype {diagonal.dtype}."
+        raise TypeError(msg)
+    refuse_nonfinite(name, diagonal)
+    refuse_nonfinite(name, off)
+    return diagonal, off
+
+
+def as_selection(name: str, select: str, select_range: object, size: int) -> slice:
+    """`select` and `select_range` of SciPy as a slice of `size` ascending values."""
+    check_choice(name, "select", select, ("a", "i", "v"))
+    if select == "v":
+        msg = f"{name} with select='v' has no static shape; select by index, or mask the result."
+        raise NotImplementedError(msg)
+    if select == "a":
+        return slice(None)
+    if not (isinstance(select_range, (tuple, list)) and len(select_range) == 2):
+        msg = f"{name} with select='i' needs select_range=(first, last), got {select_range!r}."
+        raise ValueError(msg)
+    first, last = (int(bound) for bound in select_range)
+    if not 0 <= first <= last < size:
+        msg = f"{name} needs 0 <= first <= last < {size} in select_range, got {select_range!r}."
+        raise ValueError(msg)
+    return slice(first, last + 1)

@@ -19,9 +19,7 @@ class _State(NamedTuple):
     step: Array
 
 
-def hermitian_solve(
-    matvec: Operator, b: Array, preconditioner: Operator, max_steps: int
-) -> Array:
+def hermitian_solve(matvec: Operator, b: Array, preconditioner: Operator, max_steps: int) -> Array:
     """Solve `matvec(x) = b` column by column, differentiable to any order through `matvec`.
 
     Args:

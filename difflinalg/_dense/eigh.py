@@ -77,9 +77,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     return EighResult(*_eigh(matrix, lower, symmetrize_input))
 
 
-def eigvalsh(
-    a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True
-) -> Array:
+def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Eigenvalues of Hermitian matrices, ascending.
 
     Args:

@@ -187,7 +187,7 @@ def _moving_form_jvp(function, open_slot, primals, tangents):
     w, v, a, es, arguments, cs = primals
     _, _, a_dot, es_dot, arguments_dot, cs_dot = tangents
     zeros = _moving_form(function, open_slot, *primals)
-    total = zeros
+    total = lax.stop_gradient(zeros)
 
     def add(slot, es, cs, x_dot):
         nonlocal total
@@ -281,9 +281,7 @@ def symmetric_map(moving, forward, backward, x):
 
     # One array and not a tuple: JAX transposes a solve only if its right side is linear as a whole.
     b = jnp.stack([jnp.zeros_like(flat), flat])
-    z = lax.custom_linear_solve(
-        matrix, b, solve_by(forward), solve_by(backward), symmetric=True
-    )
+    z = lax.custom_linear_solve(matrix, b, solve_by(forward), solve_by(backward), symmetric=True)
     return unravel(z[1])
 
 

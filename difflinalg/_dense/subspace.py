@@ -92,17 +92,19 @@ def or_else(block: Block, accepted: Array, full: Callable[[], Block]) -> Block:
 def orthonormal(y: Array, passes: int) -> Array:
     """Orthonormal rows with the span of those of `y`, by Cholesky factors.
 
-    The Gram matrix of the normalised rows is shifted by its rounding, so that dependent rows
-    give finite, if not orthogonal, ones; a second pass repairs what the first one lost (Fukaya
-    et al. 2020, sections 3 and 4). A zero row stays zero.
+    In the first pass the Gram matrix of the normalised rows is shifted by its rounding, so that
+    dependent rows give short rows, and no breakdown; the second pass, without a shift, restores
+    the digits (Fukaya et al. 2020, sections 3 and 4) and leaves short rows alone.
     """
     norms = _row_norms(y)
     q = y / jnp.where(norms > 0.0, norms, 1.0)[:, None]
     eye = jnp.eye(y.shape[0], dtype=y.dtype)
+    shift = jnp.full(norms.shape, tolerances.epsilon(y.dtype) * sum(y.shape), norms.dtype)
     for _ in range(passes):
-        gram = mm(q, adjoint(q)) + tolerances.epsilon(y.dtype) * sum(y.shape) * eye
+        gram = mm(q, adjoint(q)) + shift * eye
         factor = jnp.linalg.cholesky(gram, symmetrize_input=False)
         q = mm(lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True), q)
+        shift = jnp.where(_row_norms(q) < 0.7, 1.0, 0.0).astype(norms.dtype)
     return q
 
 
@@ -127,9 +129,7 @@ def _row_norms(x: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=1))
 
 
-def _ritz_block(
-    uh: Array, s: Array, vh: Array, image: Array, rank: int, rounds: Array
-) -> Block:
+def _ritz_block(uh: Array, s: Array, vh: Array, image: Array, rank: int, rounds: Array) -> Block:
     """A block with its residual, and the products to convergence at `(s[b] / s[k])^2` in each."""
     size = jnp.abs(s)
     zero = size <= tolerances.rank_rtol(s.dtype, max(uh.shape[1], vh.shape[1])) * size[0]
@@ -147,9 +147,7 @@ def _as_count(products: Array) -> Array:
     return jnp.clip(jnp.nan_to_num(products, nan=1e4), 1, 1e4).astype(jnp.int32)
 
 
-def _until_converged(
-    one_round: Callable[[Block], Block], first: Block, max_products: int
-) -> Block:
+def _until_converged(one_round: Callable[[Block], Block], first: Block, max_products: int) -> Block:
     """Iterate until the block has converged or the next round would take too many products."""
 
     def goes_on(block: Block) -> Array:

@@ -167,9 +167,7 @@ def _core_jvp(spec, primals, tangents):
     return (kept, deflation), (kept_dot, jax.tree.map(jnp.zeros_like, deflation))
 
 
-def svd_trunc_tangents(
-    a: Array, kept: Kept, deflation: Deflation, a_dot: Array
-) -> Kept:
+def svd_trunc_tangents(a: Array, kept: Kept, deflation: Deflation, a_dot: Array) -> Kept:
     """Tangents of the kept triplets from the tangent of `A`."""
     u, s, v = kept
     a_dot_v = mm(a_dot, v)

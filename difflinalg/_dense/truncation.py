@@ -54,7 +54,7 @@ def truncation(
     keep_multiplets: bool,
     multiplet_rtol: float | None,
 ) -> Truncation:
-    """Options for keeping `rank` of `limit` values, in a block with up to twice as many dropped ones.
+    """Options for keeping `rank` of `limit` values, in a block of up to three times as many.
 
     The width trades the cost of a product for convergence: the error of the iteration, and of
     the solve in its rule, falls by the ratio of the last value in the block to the last kept.

@@ -71,8 +71,9 @@ def check_derivatives(
             derivative is itself below `4 eps`, hence zero), and nothing above.
         transpose_rtol: relative tolerance between nestings; by default `10^(order + 2) eps`.
         seed: seed of c and of the directions.
-        step: the largest step, relative to the largest entry of each argument; by default
-            `0.25 N^(1/4)` for N entries. Smaller ones follow, each half of the last.
+        step: the largest step, relative to the largest entry of each argument (absolute, if that
+            is below epsilon); by default `0.25 N^(1/4)` for N entries. Smaller ones follow, each
+            half of the last.
         jit: compile; with False, `f` may branch on values and raise while it runs.
 
     Returns:

@@ -63,6 +63,12 @@ def _magnitude(leaf: Array) -> float:
     return float(jnp.max(jnp.abs(leaf), initial=0.0))
 
 
+def _length(leaf: Array) -> float:
+    """The scale on which an argument is moved; what is zero or mere rounding is moved by one."""
+    magnitude = _magnitude(leaf)
+    return magnitude if magnitude > float(jnp.finfo(leaf.dtype).eps) else 1.0
+
+
 def _scaled(draws: Sequence[np.ndarray], leaves: Leaves, scales: Sequence[float]) -> Leaves:
     return [
         jnp.asarray(draw * scale).astype(leaf.dtype)
@@ -73,8 +79,8 @@ def _scaled(draws: Sequence[np.ndarray], leaves: Leaves, scales: Sequence[float]
 def make_probe(f: Callable[..., Any], args: tuple[Any, ...], order: int, seed: int) -> Probe:
     """The probe of `f` at `args`; leaves that are not floating or complex are held constant.
 
-    A direction has the size of the largest entry of each argument (one, where that is zero), so
-    that steps are relative; the covector is inversely proportional to the size of each output.
+    A direction has the size of the largest entry of each argument (one, where that is below
+    epsilon), so that steps are relative; the covector is inverse to the size of each output.
     """
     given, structure = jax.tree.flatten(args)
     moving = [index for index, leaf in enumerate(given) if _is_inexact(leaf)]
@@ -101,7 +107,7 @@ def make_probe(f: Callable[..., Any], args: tuple[Any, ...], order: int, seed: i
     floor = BALANCE * max(sizes) or 1.0
     weights = [1.0 / max(size, floor) for size in sizes]
     covector = _scaled(_normals(rng, results), results, weights)
-    scales = [_magnitude(leaf) or 1.0 for leaf in leaves]
+    scales = [_length(leaf) for leaf in leaves]
     directions = [_scaled(_normals(rng, leaves), leaves, scales) for _ in range(order)]
 
     def terms(leaves: Leaves) -> Leaves:

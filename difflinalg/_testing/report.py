@@ -76,7 +76,8 @@ class InconclusiveError(DerivativeError):
 _REMEDY = {
     "function": (
         "The rule is wrong, or the function is not smooth here (a kink, a branch, a level "
-        "crossing), or it is gauge dependent (check_gauge tells)."
+        "crossing), varies on a scale that the steps miss (pass `step`), or is gauge dependent "
+        "(check_gauge tells)."
     ),
     "derivative": (
         "The lower order agrees with differences of the function, so the rule is right but its "

@@ -1,0 +1,65 @@
+"""lnZ, energy and specific heat of TRG against a forward-only TRG in NumPy, in one run."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ising_trg.py"
+STEPS, COUPLING = 20, 0.40
+
+
+def load_example():
+    spec = importlib.util.spec_from_file_location("ising_trg", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def numpy_trg(coupling: float, chi: int, steps: int) -> float:
+    """Levin-Nave TRG, forward only; bond states of zero weight are dropped."""
+    rows = np.sqrt([[np.cosh(coupling), np.sinh(coupling)]] * 2) * [[1, 1], [1, -1]]
+    tensor = np.einsum("si,sj,sk,sl->ijkl", rows, rows, rows, rows)
+    total = 0.0
+    for step in range(steps):
+        scale = np.abs(tensor).max()
+        tensor, total = tensor / scale, total + np.log(scale) / 2**step
+        d = tensor.shape[0]
+        halves = []
+        for matrix in (tensor, tensor.transpose(1, 2, 3, 0)):
+            u, s, vh = np.linalg.svd(matrix.reshape(d * d, d * d))
+            k = min(chi, int(np.sum(s > 1e-13 * s[0])))
+            root = np.sqrt(s[:k])
+            halves.append((u[:, :k] * root).reshape(d, d, k))
+            halves.append((root[:, None] * vh[:k]).reshape(k, d, d))
+        left_up, right_down, down_left, up_right = halves
+        tensor = np.einsum(
+            "xsp,pqy,qrz,wrs->xwzy", right_down, down_left, left_up, up_right, optimize=True
+        )
+    return total + np.log(np.einsum("abab->", tensor)) / 2**steps
+
+
+@pytest.mark.parametrize("chi", [16, 24])
+@pytest.mark.benchmark(group="TRG, 20 steps")
+def test_numpy_forward_only(benchmark, chi):
+    benchmark.extra_info["chi"] = chi
+    assert np.isfinite(benchmark(numpy_trg, COUPLING, chi, STEPS))
+
+
+@pytest.mark.parametrize("chi", [16, 24])
+@pytest.mark.benchmark(group="TRG, 20 steps")
+def test_value_energy_and_specific_heat(benchmark, chi):
+    example = load_example()
+    couplings = jnp.array([COUPLING])
+
+    def run():
+        return jax.block_until_ready(example.thermodynamics(couplings, chi, STEPS))
+
+    value = run()[0][0]
+    assert abs(value / numpy_trg(COUPLING, chi, STEPS) - 1.0) < 1e-12
+    benchmark(run)
