@@ -110,7 +110,7 @@ OPERATIONS = {
     ),
     "eigvalsh": Operation(
         lambda a: (linalg.eigvalsh(a),),
-        lambda a, w: ((w**3).sum(), (1 / (1 + w**2)).sum()),
+        lambda _, w: ((w**3).sum(), (1 / (1 + w**2)).sum()),
         lambda a: (np.linalg.eigvalsh(herm(a)),),
         HERMITIAN,
         unresolved=("clustered",),

@@ -262,6 +262,11 @@ def test_function_that_vanishes_with_its_derivative_passes():
     check_derivatives(lambda x: x**2, (jnp.zeros(2),))
 
 
+def test_step_that_is_not_positive_is_refused():
+    with pytest.raises(ValueError, match="positive step"):
+        check_derivatives(jnp.sin, (X,), step=0.0)
+
+
 def test_badly_scaled_arguments_and_outputs_pass():
     def f(x, y):
         return jnp.sin(1e8 * x) * 1e-20, jnp.exp(y / 1e8) * 1e20

@@ -5,6 +5,7 @@ from typing import NoReturn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 
@@ -66,7 +67,7 @@ def check_choice(name: str, argument: str, value: object, choices: tuple[object,
 
 def check_rank(name: str, rank: object, limit: int) -> int:
     """`rank` as a static integer from 1 to `limit`."""
-    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
+    if isinstance(rank, (bool, Tracer)) or not hasattr(rank, "__index__"):
         msg = (
             f"{name} needs `rank` as a Python integer, got {type(rank).__name__}; the rank fixes "
             "the shape of the result, so under jit mark it static (static_argnames='rank')."
@@ -81,7 +82,7 @@ def check_rank(name: str, rank: object, limit: int) -> int:
 
 def refuse_nonfinite(name: str, a: Array) -> None:
     """Refuse NaN and inf where the values can be seen, that is outside of any transformation."""
-    if isinstance(a, jax.core.Tracer) or a.size == 0:
+    if isinstance(a, Tracer) or a.size == 0:
         return
     if not bool(jnp.all(jnp.isfinite(a))):
         msg = (

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from difflinalg._core import checks
 from difflinalg._core.algebra import adjoint, herm, mm
+from difflinalg._core.results import EighResult
 from difflinalg._dense.eigh import eigh as standard_eigh
 from difflinalg._dense.eigh import eigvalsh as standard_eigvalsh
 
@@ -90,7 +91,7 @@ def eigh(
 def _eigh(a: Array, b: Array | None, eigvals_only: bool, kind: int) -> Array | tuple[Array, Array]:
     a = herm(a)
     if b is None:
-        return standard_eigvalsh(a) if eigvals_only else tuple(standard_eigh(a))
+        return standard_eigvalsh(a) if eigvals_only else _pair(standard_eigh(a))
     factor = jnp.linalg.cholesky(herm(b), symmetrize_input=False)
     if kind == 1:
         half = solve_triangular(factor, a, lower=True)
@@ -102,6 +103,11 @@ def _eigh(a: Array, b: Array | None, eigvals_only: bool, kind: int) -> Array | t
     w, y = standard_eigh(reduced)
     v = mm(factor, y) if kind == 3 else solve_triangular(adjoint(factor), y, lower=False)
     return w, v
+
+
+def _pair(result: EighResult) -> tuple[Array, Array]:
+    """A plain tuple, which is what SciPy and JAX return here."""
+    return result.eigenvalues, result.eigenvectors
 
 
 def eigh_tridiagonal(
@@ -156,5 +162,4 @@ def eigh_tridiagonal(
 @jax.jit
 def _eigh_tridiagonal(d: Array, e: Array) -> tuple[Array, Array]:
     matrix = jnp.diag(d).astype(jnp.result_type(d, e)) + jnp.diag(e, -1) + jnp.diag(jnp.conj(e), 1)
-    w, v = standard_eigh(matrix)
-    return w, v
+    return _pair(standard_eigh(matrix))

@@ -7,6 +7,9 @@ Rule. `A V = V diag(w) + 0`, `V^H V = I` for the kept pairs, `Q = I - V V^H`. Wi
     V_dot = V (F * K) + X,    F[i, j] = 1 / (w[j] - w[i]),    F[i, j] = 0 in a cluster
     (w[j] - Q A Q) x_j = Q A_dot v_j,    x_j in the range of Q
 
+where `X diag(w)` stands for `X V^H A V`: inside of a cluster the tangent of that is not diagonal,
+and a second derivative sees it.
+
 The often used `x_j = Q A_dot v_j / w[j]` drops the discarded part of `A`, an error of order
 `w[k+1] / w[k]`. Times the sign that makes it positive (that of `w[j]` if the largest magnitudes
 are kept, +1 for the largest and -1 for the smallest values), the operator is definite, and
@@ -23,7 +26,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core import checks, tolerances
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, real_diagonal
+from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
 from difflinalg._core.solve import hermitian_solve
 from difflinalg._dense import subspace
 from difflinalg._dense.truncation import (
@@ -198,6 +201,8 @@ def _outside(a: Array, kept: Kept, deflation: Deflation, origin: Array, g: Array
     shifted = lax.stop_gradient(w - origin) * deflation.kept
     inv_shifted = inv0(shifted, deflation.floor)
     live = jnp.abs(inv_shifted) > 0.0
+    core = herm(mm(adjoint(v), mm(a, v)))  # diag(w), but inside of a cluster with any tangent
+    core = diagonal_matrix(lax.stop_gradient(w)) + core - lax.stop_gradient(core)
 
     def inside(x: Array) -> Array:
         return mm(v, mm(adjoint(v), x))
@@ -205,7 +210,7 @@ def _outside(a: Array, kept: Kept, deflation: Deflation, origin: Array, g: Array
     def operator(x: Array) -> Array:
         outside = x - inside(x)
         image = mm(a, outside)
-        moved = (w * outside - (image - inside(image))) * inv_shifted
+        moved = (mm(outside, core) - (image - inside(image))) * inv_shifted
         return jnp.where(live, moved + inside(x), x)
 
     ratio = deflation.s[:, None] * inv_shifted * deflation.dropped[:, None]

@@ -219,6 +219,14 @@ def _insert(point, slot, open_slot, es, cs, x):
     def fixed(slot, open_slot):
         return functools.partial(insert, _form, slot, open_slot)
 
+    if slot == open_slot == MATRIX:
+        # Once for all uses of the map, which are many in a higher derivative.
+        table = _table(function, w, len(es) + 1, *lax.stop_gradient((arguments, cs)))
+
+        def of_matrices(z):
+            return form_of_matrices(table, v, (*es, z))
+
+        return symmetric_map(moving(slot, slot), of_matrices, of_matrices, x)
     if slot == open_slot:
         return symmetric_map(moving(slot, slot), fixed(slot, slot), fixed(slot, slot), x)
     return linear_map(
@@ -237,11 +245,15 @@ def keep_rule(moving: Callable[[], Any], value: Any) -> Any:
     """
     value, unravel = ravel_pytree(lax.stop_gradient(value))
 
-    def times(n):
-        return (lambda s: s * n()), (lambda y: jnp.sum(y * n()))
+    def pair(n, z):
+        return jnp.sum(n * z[1]), z[0] * n
 
-    maps = times(lambda: ravel_pytree(moving())[0]), times(lambda: value)
-    return unravel(linear_map(*maps, jnp.ones((), value.dtype)))
+    def moving_pair(z):
+        return pair(ravel_pytree(moving())[0], z)
+
+    fixed_pair = functools.partial(pair, value)
+    one = (jnp.ones((), value.dtype), jnp.zeros_like(value))
+    return unravel(symmetric_map(moving_pair, fixed_pair, fixed_pair, one)[1])
 
 
 def linear_map(moving, fixed, x):
@@ -315,7 +327,7 @@ def _table(function: _Function, w: Array, order: int, arguments: _Arguments, cs)
 
 @functools.lru_cache(maxsize=8)
 def _multisets(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ascending tuples of `size` indices below n, and where each n x .. x n entry finds its own.
+    """Ascending tuples of `size` indices below n, and where each n x .. x n entry finds its own.
 
     Divided differences are symmetric, so that one in `size!` has to be computed.
     """
@@ -323,7 +335,7 @@ def _multisets(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     tuples = np.fromiter(itertools.chain.from_iterable(ascending), np.int32).reshape(-1, size)
     every = np.sort(np.indices((n,) * size), axis=0)
     keys = [np.ravel_multi_index(tuple(axes), (n,) * size) for axes in (tuples.T, every)]
-    return tuples, np.searchsorted(*keys).astype(np.int32)
+    return tuples, np.searchsorted(keys[0], keys[1]).astype(np.int32)
 
 
 def _directional(function: _Function, arguments: _Arguments, cs) -> Elementwise:

@@ -7,7 +7,8 @@ the parts of the tangents inside of the kept spaces are those of `svd`. The part
     X diag(s) - B Y   = G_u = A_dot V - U T
     Y diag(s) - B^H X = G_v = A_dot^H U - V T^H
 
-The often used `X = G_u / s` drops `B`, an error of order `s[k+1] / s[k]`. Eliminating `Y` leaves
+where `diag(s)` stands for `U^H A V`: inside of a cluster its tangent is not diagonal, and a second
+derivative sees that. The often used `X = G_u / s` drops `B`, an error of order `s[k+1] / s[k]`. Eliminating `Y` leaves
 one Hermitian positive definite system for each column,
 
     (I - B B^H / s[j]^2) x = g_u / s[j] + B g_v / s[j]^2,    y = (g_v + B^H x) / s[j]
@@ -29,7 +30,16 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core import checks, tolerances
-from difflinalg._core.algebra import adjoint, adjoint_mm, herm, inv0, mm, real_diagonal, skew
+from difflinalg._core.algebra import (
+    adjoint,
+    adjoint_mm,
+    diagonal_matrix,
+    herm,
+    inv0,
+    mm,
+    real_diagonal,
+    skew,
+)
 from difflinalg._core.solve import hermitian_solve
 from difflinalg._dense import subspace
 from difflinalg._dense.truncation import (
@@ -191,7 +201,7 @@ def _outside(
 ) -> tuple[Array, Array]:
     """`X` and `Y` of the module docstring."""
     u, s, v = kept
-    inv_s = inv0(s, deflation.floor)
+    inverse = _core_inverse(mm(adjoint(u), mm(a, v)), s, deflation.floor)
 
     def b(x: Array) -> Array:
         return mm(a, x) - mm(u * s, mm(adjoint(v), x))
@@ -199,16 +209,29 @@ def _outside(
     def b_adjoint(x: Array) -> Array:
         return adjoint_mm(a, x) - mm(v * s, mm(adjoint(u), x))
 
-    ratio = lax.stop_gradient(jnp.abs(deflation.s)[:, None] * inv_s) * deflation.dropped[:, None]
+    inv_s = inv0(lax.stop_gradient(s), deflation.floor)
+    ratio = jnp.abs(deflation.s)[:, None] * inv_s * deflation.dropped[:, None]
     gain = jnp.square(ratio) * inv0((1.0 - ratio) * (1.0 + ratio), tolerances.epsilon(s.dtype))
 
     def preconditioner(r: Array) -> Array:
         return r + mm(adjoint(deflation.uh), gain * mm(deflation.uh, r))
 
     x = hermitian_solve(
-        lambda x: x - b(b_adjoint(x) * inv_s) * inv_s,
-        (g_u + b(g_v * inv_s)) * inv_s,
+        lambda x: x - mm(b(mm(b_adjoint(x), inverse)), inverse),
+        mm(g_u + b(mm(g_v, inverse)), inverse),
         preconditioner,
         max_steps=10 * sum(a.shape),
     )
-    return x, (g_v + b_adjoint(x)) * inv_s
+    return x, mm(g_v + b_adjoint(x), inverse)
+
+
+def _core_inverse(core: Array, s: Array, floor: Array) -> Array:
+    """The inverse of `U^H A V`, which is `diag(s)` but, inside of a cluster, has any tangent.
+
+    Rows and columns of zero values are zero.
+    """
+    values = lax.stop_gradient(s)
+    live = jnp.where(values > floor, 1.0, 0.0).astype(s.dtype)
+    core = herm(core) * live * live[:, None]
+    regular = diagonal_matrix(jnp.where(live > 0.0, values, 1.0)) + core - lax.stop_gradient(core)
+    return jnp.linalg.inv(regular) * live * live[:, None]

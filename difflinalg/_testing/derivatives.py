@@ -83,13 +83,13 @@ def check_derivatives(
         DerivativeError: if a derivative is wrong, not finite, or cannot be formed, or if `f` or a
             lower derivative has a kink at `args`. An AssertionError.
         InconclusiveError: if differences cannot resolve the tolerance. A DerivativeError.
-        ValueError: if `order` or `modes` is not as above, or if `args` or the result hold no
-            floating or complex array.
+        ValueError: if `order`, `modes` or `step` is not as above, or if `args` or the result hold
+            no floating or complex array.
         TypeError: if `args` is not a tuple.
 
     Cost:
-        Compiles one program per order, with `2^order` nestings in the last. Evaluates `f` about
-        10 to 25 times `2^order`, and the derivatives of each order about as often as `f`.
+        Compiles one program per order, with `2^order` nestings in the last. Evaluates `f` 8 to 30
+        times `2^order`, and the derivatives below the highest order some 50 times.
 
     Example:
         >>> import jax.numpy as jnp
@@ -104,17 +104,16 @@ def check_derivatives(
         Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", Adv. Eng. Software 4, 75 (1982).
         More and Wild, "Estimating computational noise", SIAM J. Sci. Comput. 33, 1292 (2011).
     """
-    _check_arguments(args, order, modes)
-    probe = make_probe(f, args, order, seed)
-    largest = 0.25 * max(probe.entries, 1) ** 0.25 if step is None else step
-    levels = _Levels(probe, rtol, atol, transpose_rtol, largest, jit)
+    _check_arguments(args, order, modes, step)
+    probe = make_probe(f, args, order, seed, step, jit)
+    levels = _Levels(probe, rtol, atol, transpose_rtol, jit)
     entries: list[DerivativeEntry] = []
     for k in range(1, order + 1):
         entries += levels.climb(k, modes)
     return DerivativeReport(tuple(entries))
 
 
-def _check_arguments(args: object, order: object, modes: object) -> None:
+def _check_arguments(args: object, order: object, modes: object, step: float | None) -> None:
     if not isinstance(args, tuple):
         msg = f"check_derivatives needs args as a tuple, got {type(args).__name__}; write (x,)."
         raise TypeError(msg)
@@ -127,6 +126,9 @@ def _check_arguments(args: object, order: object, modes: object) -> None:
             f'("rev",), got {modes!r}.'
         )
         raise ValueError(msg)
+    if step is not None and not step > 0:
+        msg = f"check_derivatives needs a positive step, got {step!r}."
+        raise ValueError(msg)
 
 
 class _Levels:
@@ -138,10 +140,9 @@ class _Levels:
         rtol: float | None,
         atol: float | None,
         transpose_rtol: float | None,
-        largest: float,
         jit: bool,
     ):
-        self.probe, self.largest, self.jit = probe, largest, jit
+        self.probe, self.jit = probe, jit
         self.rtol, self.atol, self.transpose_rtol = rtol, atol, transpose_rtol
         self.function = evaluation(probe, [probe.terms], jit)
         values, sizes = self.function(np.zeros(len(probe.directions)))
@@ -155,13 +156,15 @@ class _Levels:
     def _size_nearby(self) -> float:
         """The size of the function a tenth of a step away: at args it may vanish."""
         unit = np.eye(len(self.probe.directions))[0]
-        sizes = [self.function(0.1 * sign * self.largest * unit)[1][0] for sign in (1.0, -1.0)]
+        sizes = [
+            self.function(0.1 * sign * self.probe.largest * unit)[1][0] for sign in (1.0, -1.0)
+        ]
         return max((float(size) for size in sizes if np.isfinite(size)), default=0.0)
 
     def look_for_a_kink(self, k: int) -> None:
         """Raise if the derivative of order k - 1 has two slopes; central differences see one."""
         epsilon, width = self.probe.epsilon, len(self.probe.directions)
-        right, left, persistence = kink(self.inner, k - 1, width, 0.2 * self.largest, epsilon)
+        right, left, persistence = kink(self.inner, k - 1, width, 0.2 * self.probe.largest, epsilon)
         floor = tolerances.kink_atol(epsilon) * max(self.lower, self.size if k == 1 else 0.0)
         visible = max(tolerances.KINK_RTOL * max(abs(right), abs(left)), floor)
         if persistence > tolerances.KINK_PERSISTENCE and abs(right - left) > visible:
@@ -219,7 +222,7 @@ class _Levels:
         sigma = noise(evaluate, axes[-1], width, epsilon)
         return extrapolate(
             lambda step: mixed_difference(evaluate, axes, width, step, epsilon, sigma),
-            step_ladder(self.largest, len(axes), epsilon),
+            step_ladder(self.probe.largest, len(axes), epsilon),
             wanted,
         )
 

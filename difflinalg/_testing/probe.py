@@ -25,18 +25,25 @@ BALANCE = 1e-3
 """Outputs are weighted by the inverse of their size, those below this fraction of the largest as
 if they had that size: an output that is zero but for rounding must not drown the others."""
 
+FIRST_STEP = 0.25
+"""The largest step for one entry; times `N^(1/4)` for N. A random direction of unit 2-norm moves
+each entry by `N^(-1/2)`, the norm of a square matrix by `2 N^(-1/4)`; so the latter by one half."""
+
 Leaves = list[Array]
 Terms = Callable[[Leaves], Leaves]
 
 
 class Probe(NamedTuple):
-    """`terms` at `leaves` (the inexact leaves of the arguments), one direction for each order."""
+    """`terms` at `leaves` (the inexact leaves of the arguments), one direction for each order.
+
+    `largest` is the largest step along a direction.
+    """
 
     terms: Terms
     leaves: Leaves
     directions: list[Leaves]
     epsilon: float
-    entries: int
+    largest: float
 
 
 def _is_inexact(leaf: Any) -> bool:
@@ -60,7 +67,7 @@ def _normals(rng: np.random.Generator, leaves: Leaves) -> list[np.ndarray]:
 
 
 def _magnitude(leaf: Array) -> float:
-    return float(jnp.max(jnp.abs(leaf), initial=0.0))
+    return float(np.max(abs(np.asarray(leaf)), initial=0.0))
 
 
 def _length(leaf: Array) -> float:
@@ -71,16 +78,24 @@ def _length(leaf: Array) -> float:
 
 def _scaled(draws: Sequence[np.ndarray], leaves: Leaves, scales: Sequence[float]) -> Leaves:
     return [
-        jnp.asarray(draw * scale).astype(leaf.dtype)
+        jnp.asarray((draw * scale).astype(leaf.dtype))
         for draw, leaf, scale in zip(draws, leaves, scales, strict=True)
     ]
 
 
-def make_probe(f: Callable[..., Any], args: tuple[Any, ...], order: int, seed: int) -> Probe:
+def make_probe(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    order: int,
+    seed: int,
+    step: float | None,
+    jit: bool,
+) -> Probe:
     """The probe of `f` at `args`; leaves that are not floating or complex are held constant.
 
     A direction has the size of the largest entry of each argument (one, where that is below
     epsilon), so that steps are relative; the covector is inverse to the size of each output.
+    Another `step` than the default rescales the directions, hence all that is measured in them.
     """
     given, structure = jax.tree.flatten(args)
     moving = [index for index, leaf in enumerate(given) if _is_inexact(leaf)]
@@ -98,7 +113,7 @@ def make_probe(f: Callable[..., Any], args: tuple[Any, ...], order: int, seed: i
             filled[index] = leaf
         return _inexact_leaves(f(*jax.tree.unflatten(structure, filled)))
 
-    results = outputs(leaves)
+    results = (jax.jit(outputs) if jit else outputs)(leaves)
     if not results:
         msg = "check_derivatives needs a function that returns a floating or complex array."
         raise ValueError(msg)
@@ -107,7 +122,9 @@ def make_probe(f: Callable[..., Any], args: tuple[Any, ...], order: int, seed: i
     floor = BALANCE * max(sizes) or 1.0
     weights = [1.0 / max(size, floor) for size in sizes]
     covector = _scaled(_normals(rng, results), results, weights)
-    scales = [_length(leaf) for leaf in leaves]
+    largest = FIRST_STEP * max(sum(leaf.size for leaf in leaves), 1) ** 0.25
+    stretch = 1.0 if step is None else step / largest
+    scales = [stretch * _length(leaf) for leaf in leaves]
     directions = [_scaled(_normals(rng, leaves), leaves, scales) for _ in range(order)]
 
     def terms(leaves: Leaves) -> Leaves:
@@ -115,7 +132,7 @@ def make_probe(f: Callable[..., Any], args: tuple[Any, ...], order: int, seed: i
         return [jnp.real(weight * output) for weight, output in pairs]
 
     epsilon = max(float(jnp.finfo(leaf.dtype).eps) for leaf in leaves + results)
-    return Probe(terms, leaves, directions, epsilon, sum(leaf.size for leaf in leaves))
+    return Probe(terms, leaves, directions, epsilon, largest)
 
 
 def differentiate(mode: str, terms: Terms, direction: Leaves) -> Terms:

@@ -152,6 +152,7 @@ def compare(
     tolerance: float,
     size: float,
 ) -> DerivativeEntry:
+    """The entry for `value` against a reference known to within `uncertainty`."""
     error = abs(float(value) - float(reference))
     numbers = (float(value), float(reference), error, float(uncertainty), float(tolerance), size)
     return DerivativeEntry(k, "-".join(nesting), against, *numbers)
