@@ -168,7 +168,9 @@ def _core(a: Array, spec: Truncation, which: str) -> tuple[Kept, Deflation, Arra
         block = subspace.or_else(block, converged, lambda: in_full(0.0))
     deflation = truncate(block, spec, a.shape[0], a.shape[0])
     w, v = block.s[: spec.rank], adjoint(block.vh[: spec.rank])
-    return Kept((w + origin) * deflation.kept, v * deflation.kept), deflation, origin
+    defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(w.dtype)
+    kept = deflation.kept * defined  # LAPACK may answer a NaN with numbers
+    return Kept((w + origin) * kept, v * kept), deflation, origin
 
 
 @_core.defjvp

@@ -165,7 +165,9 @@ def _core(a: Array, spec: Truncation) -> tuple[Kept, Deflation]:
         block = subspace.or_else(block, converged, in_full)
     deflation = truncate(block, spec, max(a.shape), min(a.shape))
     u, s, v = adjoint(block.uh), block.s, adjoint(block.vh)
-    return Kept(*(x[..., : spec.rank] * deflation.kept for x in (u, s, v))), deflation
+    defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(s.dtype)
+    kept = deflation.kept * defined  # LAPACK may answer a NaN with numbers
+    return Kept(*(x[..., : spec.rank] * kept for x in (u, s, v))), deflation
 
 
 @_core.defjvp
