@@ -8,8 +8,8 @@ the parts of the tangents inside of the kept spaces are those of `svd`. The part
     Y diag(s) - B^H X = G_v = A_dot^H U - V T^H
 
 where `diag(s)` stands for `U^H A V`: inside of a cluster its tangent is not diagonal, and a second
-derivative sees that. The often used `X = G_u / s` drops `B`, an error of order `s[k+1] / s[k]`. Eliminating `Y` leaves
-one Hermitian positive definite system for each column,
+derivative sees that. The often used `X = G_u / s` drops `B`, an error of order `s[k+1] / s[k]`.
+Eliminating `Y` leaves one Hermitian positive definite system for each column,
 
     (I - B B^H / s[j]^2) x = g_u / s[j] + B g_v / s[j]^2,    y = (g_v + B^H x) / s[j]
 
