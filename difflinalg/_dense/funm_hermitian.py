@@ -371,7 +371,7 @@ def _is_zero(tangent) -> bool:
 def _instantiate(tangent):
     def dense(leaf):
         if isinstance(leaf, SymbolicZero):
-            return jnp.zeros(leaf.shape, jnp.dtype(str(leaf.dtype)))
+            return jnp.zeros(leaf.shape, leaf.dtype)  # pyright: ignore[reportArgumentType]
         return jnp.asarray(leaf)
 
     return jax.tree.map(dense, tangent, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
