@@ -54,8 +54,8 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
         the matrix with all digits at a degeneracy use `funm_hermitian`.
 
     Cost:
-        O(n^3); the rule adds three products of n x n matrices per tangent. Reverse mode keeps
-        `w` and `V` only.
+        O(n^3); the rule adds three products of n x n matrices per tangent. Reverse mode keeps a few
+        arrays of the size of `V`.
 
     Example:
         >>> import jax, jax.numpy as jnp
