@@ -20,8 +20,9 @@ derivative of f in directions c_1 .. c_m of the constants that f closes over,
 Transpose. `tr(E_0 D_(k,m)(E_1, .., E_k; c_1, .., c_m))` is symmetric in E_0 .. E_k and in
 c_1 .. c_m (it is a derivative of the scalar `tr g(A)`, g' = f). With one argument left open it is
 therefore a symmetric linear map, from matrices to matrices or from constants to constants, or one
-of a pair of maps between them that are each other's transposes. `_linear_map` tells JAX so; it has
-to, because JAX transposes the body of a custom_jvp function and forgets its rule.
+of a pair of maps between them that are each other's transposes. `symmetric_map` tells JAX so. It
+has to: JAX transposes the body of a custom_jvp function and forgets its rule, and does so too in
+reverse mode through `lax.scan`. A linear solve keeps its rules, and everything is written as one.
 """
 
 import functools
@@ -35,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
@@ -102,8 +104,9 @@ def funm_hermitian(
     dtype = jnp.result_type(array, function.dtype)
     # From here on every matrix has the dtype of the result, and every map is a square one.
     v, array = v.astype(dtype), array.astype(dtype)
-    inputs = (function, MATRIX, w, v, array, (), arguments, ())
-    form = keep_rule(lambda: _moving_form(*inputs), _form(*inputs))
+    value = _form(function, MATRIX, w, v, array, (), lax.stop_gradient(arguments), ())
+    moving = functools.partial(_moving_form, function, MATRIX)
+    form = keep_rule(moving, (w, v, array, (), arguments, ()), value)
     return jnp.swapaxes(form, -1, -2)
 
 
@@ -145,11 +148,18 @@ def _hoist(f: Callable[[Array], Any], dtype) -> tuple[_Function, _Arguments]:
 
 
 def _decompose(a: Array) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors, not differentiated; a multiple of 1 is taken out before."""
+    """Eigenvalues and eigenvectors, not differentiated.
+
+    A multiple of 1 larger than the rest is taken out before, for the digits of the rest; but it
+    is not put into a matrix that has small eigenvalues of its own.
+    """
     a = lax.stop_gradient(a)
     n = a.shape[-1]
-    shift = jnp.sum(real_diagonal(a), axis=-1, keepdims=True) / max(n, 1)
-    w, v = jnp.linalg.eigh(a - shift[..., None] * jnp.eye(n, dtype=a.dtype))
+    mean = jnp.sum(real_diagonal(a), axis=-1)[..., None] / max(n, 1)
+    identity = jnp.eye(n, dtype=a.dtype)
+    rest = jnp.linalg.norm(a - mean[..., None] * identity, axis=(-2, -1))[..., None]
+    shift = jnp.where(rest < 0.5 * jnp.abs(mean), mean, 0.0)
+    w, v = jnp.linalg.eigh(a - shift[..., None] * identity)
     return w + shift, v
 
 
@@ -175,11 +185,8 @@ def _form(function, open_slot, w, v, a, es, arguments, cs):
 def _moving_form(function, open_slot, w, v, a, es, arguments, cs):
     """Zeros that move as `_form` does: for the matrix of a solve, which is not evaluated."""
     del function
-    # They depend on every input, so that under vmap they have the batch axis that the rule has.
-    inputs = jax.tree.leaves((w, v, a, es, arguments.smooth, cs))
-    zero = sum(jnp.where(False, jnp.sum(jnp.abs(x)), 0.0) for x in inputs)
     like = a if open_slot == MATRIX else arguments.smooth
-    return jax.tree.map(lambda x: jnp.broadcast_to(zero, x.shape).astype(x.dtype), like)
+    return zeros_of_all((w, v, a, es, arguments.smooth, cs), like)
 
 
 @functools.partial(_moving_form.defjvp, symbolic_zeros=True)
@@ -236,24 +243,32 @@ def _insert(point, slot, open_slot, es, cs, x):
     )
 
 
-def keep_rule(moving: Callable[[], Any], value: Any) -> Any:
-    """`value`, which moves as the custom_jvp function `moving()` does, in every transformation.
+def keep_rule(moving: Callable[..., Any], inputs: tuple[Any, ...], value: Any) -> Any:
+    """`value`, which moves as the custom_jvp function `moving` of `inputs`, in every nesting.
 
     Reverse mode through `lax.scan` makes JAX forget the rule of a custom_jvp function: its search
     for loop invariants is a partial evaluation, which keeps the body only. A linear solve is
-    never taken apart.
+    never taken apart. Where nothing is traced nothing moves, and the solve is left out.
     """
+    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(inputs)):
+        return value
     value, unravel = ravel_pytree(lax.stop_gradient(value))
 
     def pair(n, z):
         return jnp.sum(n * z[1]), z[0] * n
 
     def moving_pair(z):
-        return pair(ravel_pytree(moving())[0], z)
+        return pair(ravel_pytree(moving(*inputs))[0], z)
 
     fixed_pair = functools.partial(pair, value)
     one = (jnp.ones((), value.dtype), jnp.zeros_like(value))
     return unravel(symmetric_map(moving_pair, fixed_pair, fixed_pair, one)[1])
+
+
+def zeros_of_all(inputs, like):
+    """Zeros like `like` that depend on all `inputs`, so that vmap gives them the axis of a rule."""
+    zero = sum(jnp.where(False, jnp.sum(jnp.abs(x)), 0.0) for x in jax.tree.leaves(inputs))
+    return jax.tree.map(lambda x: jnp.broadcast_to(zero, x.shape).astype(x.dtype), like)
 
 
 def linear_map(moving, fixed, x):

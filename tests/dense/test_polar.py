@@ -1,262 +1,301 @@
-"""Polar decomposition: SciPy for values, Newton's iteration and differences for derivatives."""
+"""polar against SciPy, high precision, closed forms, finite differences and its own transpose."""
 
-from functools import partial
+import functools
+import itertools
+import math
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
+from jax import lax
 
-from difflinalg.scipy import linalg
-from difflinalg.testing import random_matrix, random_unitary
+from difflinalg._dense.polar import polar, polar_tangents
 
-SHAPES = {"tall": (4, 3), "square": (3, 3), "wide": (3, 4)}
-SIDES = ("right", "left")
-BOTH = (jnp.float64, jnp.complex128)
-VALUES = {
-    "generic": [2.0, 1.1, 0.6],
-    "pair": [2.0, 2.0, 0.7],
-    "isometry": [1.0, 1.0, 1.0],
+SINGULAR_VALUES = {
+    "identity": [1.0, 1.0, 1.0],
+    "pair": [1.0, 1.0, 2.0],
+    "close": [1.0, 1.0 + 1e-6, 1.0 + 1e-13],
+    "generic": [0.3, 1.0, 2.0],
 }
 
 
-def random_array(seed, shape, dtype=jnp.float64):
-    return np.asarray(jax.random.normal(jax.random.key(seed), shape, dtype))
+def gaussian(rng, *shape, dtype=complex):
+    x = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    return (x if np.issubdtype(dtype, np.complexfloating) else x.real).astype(dtype)
 
 
-def example(kind, shape, dtype=jnp.float64):
-    return np.asarray(random_matrix(jax.random.key(0), jnp.array(VALUES[kind]), shape, dtype))
+def with_singular_values(rng, rows, values, dtype=complex):
+    u = np.linalg.qr(gaussian(rng, rows, len(values), dtype=dtype))[0]
+    v = np.linalg.qr(gaussian(rng, len(values), len(values), dtype=dtype))[0]
+    return ((u * np.asarray(values)) @ v.conj().T).astype(dtype)
 
 
-def adjoint(x):
-    return jnp.conj(x.T)
+def relative(x, y):
+    return np.max(np.abs(np.asarray(x) - y)) / np.max(np.abs(y))
 
 
-def along(gradient, d):
-    return jnp.real(jnp.sum(gradient * d))
+def along(g, e):
+    return lambda a: jax.jvp(g, (a,), (e,))[1]
 
 
-def difference(f, h=2e-3):
-    """The derivative of a function of one number at zero, to the sixth order."""
-    return (45 * (f(h) - f(-h)) - 9 * (f(2 * h) - f(-2 * h)) + f(3 * h) - f(-3 * h)) / (60 * h)
+# Values -----------------------------------------------------------------------------------------
 
 
-def newton(a, side):
-    """The factors by Newton's iteration, which JAX differentiates without trouble."""
-    if a.shape[0] < a.shape[1]:
-        u, p = newton(adjoint(a), "left" if side == "right" else "right")
-        return adjoint(u), p
-    u = a
-    for _ in range(7):
-        u = (u + u @ jnp.linalg.inv(adjoint(u) @ u)) / 2
-    p = adjoint(u) @ a if side == "right" else a @ adjoint(u)
-    return u, (p + adjoint(p)) / 2
+@pytest.mark.parametrize("method", ["qdwh", "svd"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_every_shape_and_side_gives_the_factors_that_scipy_gives(side, method, rng):
+    for shape, dtype in itertools.product([(4, 2), (3, 3), (2, 4)], [float, complex]):
+        a = gaussian(rng, *shape, dtype=dtype)
+        computed = polar(a, side, method=method)
+        for x, y in zip(computed, scipy.linalg.polar(a, side), strict=True):
+            assert x.dtype == dtype
+            np.testing.assert_allclose(x, y, atol=1e-13)
 
 
-def loss_of(factors, weights):
-    """Linear in `U` and quadratic in `P`."""
-    (u, p), (weight_u, weight_p) = factors, weights
-    return jnp.real(jnp.sum(weight_u * u) + jnp.sum(weight_p * (p @ p)) + jnp.sum(weight_p.T * p))
+def test_results_are_those_of_jax_where_jax_has_them(rng):
+    a = gaussian(rng, 2, 4, 3, dtype=np.float32)
+    for method in ("qdwh", "svd"):
+        expected = jax.scipy.linalg.polar(a, method=method)
+        for x, y in zip(polar(a, method=method), expected, strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert polar(np.arange(4).reshape(2, 2))[0].dtype == np.float64
 
 
-def scipy_loss(a, weights, side):
-    return float(loss_of(scipy.linalg.polar(a, side=side), weights))
+@pytest.mark.parametrize("shape", [(0, 0), (0, 2), (2, 0), (1, 1), (0, 2, 2)])
+def test_empty_and_one_by_one_matrices_have_values_and_gradients(shape):
+    for side in ("right", "left"):
+        unitary, posdef = polar(jnp.full(shape, -3.0), side)
+        size = shape[-1] if side == "right" else shape[-2]
+        assert unitary.shape == shape
+        assert posdef.shape == (*shape[:-2], size, size)
+        loss = lambda a, side=side: jnp.sum(polar(a, side)[1])  # noqa: E731
+        assert jax.grad(loss)(jnp.full(shape, -3.0)).shape == shape
+    if shape == (1, 1):
+        np.testing.assert_allclose(unitary, [[-1.0]])
+        np.testing.assert_allclose(jax.grad(loss)(jnp.full(shape, -3.0)), [[-1.0]])
 
 
-@partial(jax.jit, static_argnames=("side",))
-def every_nesting(a, weights, d, e, side):
-    def f(x):
-        return loss_of(linalg.polar(x, side), weights)
-
-    def forward(x):
-        return jax.jvp(f, (x,), (d,))[1]
-
-    def reverse(x):
-        return along(jax.grad(f)(x), d)
-
-    second = jnp.stack(
-        [
-            jax.jvp(forward, (a,), (e,))[1],
-            jax.jvp(reverse, (a,), (e,))[1],
-            along(jax.grad(forward)(a), e),
-            along(jax.grad(reverse)(a), e),
-        ]
-    )
-    return jax.grad(f)(a), forward(a), second
+def test_bad_arguments_are_refused_with_a_remedy():
+    with pytest.raises(ValueError, match="needs a matrix"):
+        polar(np.ones(3))
+    with pytest.raises(ValueError, match="'right', 'left'"):
+        polar(np.eye(2), "middle")
+    with pytest.raises(ValueError, match="'qdwh', 'svd'"):
+        polar(np.eye(2), method="newton")
 
 
-@partial(jax.jit, static_argnames=("side",))
-def by_newton(a, weights, d, e, side):
-    gradient, hessian_e = jax.jvp(jax.grad(lambda x: loss_of(newton(x, side), weights)), (a,), (e,))
-    return gradient, along(hessian_e, d)
+# Derivatives --------------------------------------------------------------------------------------
 
 
-def check(a, side):
-    size = a.shape[1] if side == "right" else a.shape[0]
-    weights = (random_array(1, a.shape, a.dtype), random_array(2, (size, size), a.dtype))
-    d, e = (random_array(seed, a.shape, a.dtype) for seed in (3, 4))
-    gradient, forward, second = every_nesting(a, weights, d, e, side)
-    expected, expected_second = by_newton(a, weights, d, e, side)
-    scale = np.linalg.norm(expected)
-    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12 * scale)
-    np.testing.assert_allclose(along(gradient, d), forward, rtol=0, atol=1e-12 * scale)
-    slope = difference(lambda t: scipy_loss(a + t * d, weights, side))
-    np.testing.assert_allclose(forward, slope, rtol=0, atol=1e-9 * scale)
-    np.testing.assert_allclose(second, expected_second, rtol=0, atol=1e-11 * scale)
+def precise_polar(x):
+    """The right factors of a tall mpmath matrix, by the eigenvalues of its Gram matrix."""
+    values, v = mpmath.eighe(x.H * x)
+    root = [mpmath.sqrt(value) for value in values]
+    return x * v * mpmath.diag([1 / r for r in root]) * v.H, v * mpmath.diag(root) * v.H
 
 
-@pytest.mark.parametrize("dtype", [*BOTH, jnp.float32])
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_factors_agree_with_scipy(shape, side, dtype):
-    eps = jnp.finfo(dtype).eps
-    a = example("generic", SHAPES[shape], dtype)
-    u, p = linalg.polar(a, side)
-    assert u.dtype == p.dtype == a.dtype
-    wide_precision = jnp.complex128 if jnp.iscomplexobj(a) else jnp.float64
-    expected_u, expected_p = scipy.linalg.polar(a.astype(wide_precision), side=side)
-    np.testing.assert_allclose(u, expected_u, rtol=0, atol=100 * eps)
-    np.testing.assert_allclose(p, expected_p, rtol=0, atol=100 * eps)
-    np.testing.assert_array_equal(p, adjoint(p))
-    np.testing.assert_allclose(u @ p if side == "right" else p @ u, a, rtol=0, atol=100 * eps)
-
-
-def test_both_methods_give_the_same_factors():
-    a = example("generic", (4, 3), jnp.complex128)
-    for x, y in zip(linalg.polar(a), linalg.polar(a, method="svd"), strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-13)
-
-
-def test_vmap_gives_the_factors_of_each_member():
-    stack = np.stack([random_array(seed, (4, 3)) for seed in range(3)])
-    u, p = jax.vmap(linalg.polar)(stack)
-    for index in range(3):
-        expected_u, expected_p = scipy.linalg.polar(stack[index])
-        np.testing.assert_allclose(u[index], expected_u, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(p[index], expected_p, rtol=0, atol=1e-13)
-
-
-def test_stack_is_decomposed_member_by_member():
-    stack = np.stack([random_array(seed, (4, 3)) for seed in range(3)])
-    for method in ("svd", "qdwh"):
-        u, p = linalg.polar(stack, method=method)
-        np.testing.assert_allclose(u @ p, stack, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(u[1], scipy.linalg.polar(stack[1])[0], rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("dtype", BOTH)
-@pytest.mark.parametrize(
-    ("shape", "side"), [("tall", "right"), ("square", "left"), ("wide", "right"), ("wide", "left")]
-)
-def test_derivatives_agree_in_every_nesting_at_distinct_and_repeated_values(shape, side, dtype):
-    for kind in VALUES:
-        check(example(kind, SHAPES[shape], dtype), side)
-
-
-def test_derivatives_at_the_identity_and_rotations_agree_in_every_nesting():
-    rotation = np.asarray(random_unitary(jax.random.key(7), 3))
-    for a in (np.eye(3), 2.5 * np.eye(3), np.diag([1.0, 1.0, -2.0]), rotation, 0.3 * rotation):
-        check(a, "left")
+def precise_differences(g, a, directions):
+    """The mixed derivative of `g` in all directions, by central differences in 150 digits."""
+    with mpmath.workdps(150):
+        h = mpmath.mpf(10) ** -30
+        a, *directions = (mpmath.matrix(x.tolist()) for x in (a, *directions))
+        totals = None
+        for signs in itertools.product((1, -1), repeat=len(directions)):
+            x = a + sum((s * h * d for s, d in zip(signs, directions, strict=True)), 0 * a)
+            terms = [math.prod(signs) * y for y in g(x)]
+            totals = (
+                terms if totals is None else [y + t for y, t in zip(totals, terms, strict=True)]
+            )
+        scale = (2 * h) ** len(directions)
+        return [np.array((y / scale).tolist(), dtype=complex) for y in totals]
 
 
 @jax.jit
-def pushforward(a, d):
-    return jax.jvp(linalg.polar, (a,), (d,))
+def derivatives(a, e):
+    g, result = polar, []
+    for _ in range(3):
+        g = along(g, e)
+        result.append(g(a))
+    return result
 
 
-@pytest.mark.parametrize("dtype", BOTH)
-def test_derivative_at_the_identity_splits_into_hermitian_and_skew_parts(dtype):
-    d = random_array(3, (3, 3), dtype)
-    _, (u_dot, p_dot) = pushforward(jnp.eye(3, dtype=dtype), d)
-    np.testing.assert_allclose(u_dot, (d - adjoint(d)) / 2, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(p_dot, (d + adjoint(d)) / 2, rtol=0, atol=1e-14)
+@pytest.mark.parametrize("rows", [3, 4])
+def test_three_derivatives_are_exact_at_repeated_singular_values(rows, rng):
+    for name, values in SINGULAR_VALUES.items():
+        a, e = with_singular_values(rng, rows, values), gaussian(rng, rows, 3)
+        for order, factors in enumerate(derivatives(a, e), 1):
+            for x, expected in zip(
+                factors, precise_differences(precise_polar, a, [e] * order), strict=True
+            ):
+                assert relative(x, expected) < 1e-12, (name, order)
 
 
-@pytest.mark.parametrize("dtype", BOTH)
-def test_derivative_at_a_unitary_matrix_is_the_rotated_one_of_the_identity(dtype):
-    q = np.asarray(random_unitary(jax.random.key(7), 3, dtype))
-    d = random_array(3, (3, 3), dtype)
-    _, (u_dot, p_dot) = pushforward(q, d)
-    b = adjoint(q) @ d
-    np.testing.assert_allclose(u_dot, q @ (b - adjoint(b)) / 2, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(p_dot, (b + adjoint(b)) / 2, rtol=0, atol=1e-14)
+def test_tangents_at_a_unitary_matrix_split_into_hermitian_and_antihermitian_part(rng):
+    q = np.linalg.qr(gaussian(rng, 3, 3))[0]
+    a_dot = gaussian(rng, 3, 3)
+    w_dot, p_dot = polar_tangents(jnp.asarray(q), jnp.eye(3, dtype=complex), jnp.asarray(a_dot))
+    t = q.conj().T @ a_dot
+    np.testing.assert_allclose(w_dot, q @ (t - t.conj().T) / 2, atol=1e-14)
+    np.testing.assert_allclose(p_dot, (t + t.conj().T) / 2, atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", BOTH)
-def test_derivative_divides_by_sums_of_singular_values(dtype):
-    s = np.array([2.0, 1.1, 0.6])
-    d = random_array(3, (4, 3), dtype)
-    a = np.zeros((4, 3), dtype)
-    a[:3] = np.diag(s)
-    _, (u_dot, p_dot) = pushforward(a, d)
-    k = (d[:3] - adjoint(d[:3])) / (s[:, None] + s[None, :])
-    np.testing.assert_allclose(u_dot[:3], k, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(u_dot[3], d[3] / s, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(p_dot, d[:3] - k * s, rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("dtype", BOTH)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_reverse_mode_is_the_transpose_of_forward_mode(shape, dtype):
-    a = example("pair", SHAPES[shape], dtype)
-    d = random_array(3, a.shape, dtype)
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (3, 3)])
+def test_gradient_agrees_with_finite_differences_and_tangents_with_cotangents(shape, side, rng):
+    a, e = gaussian(rng, *shape), gaussian(rng, *shape)
+    size = shape[1] if side == "right" else shape[0]
+    weights = (gaussian(rng, *shape), gaussian(rng, size, size))
+    g = functools.partial(polar, side=side)
 
     @jax.jit
-    def both(a, d, cotangents):
-        _, tangents = jax.jvp(linalg.polar, (a,), (d,))
-        (pulled,) = jax.vjp(linalg.polar, a)[1](cotangents)
-        return tangents, pulled
+    def both_maps(a):
+        value, pullback = jax.vjp(g, a)
+        return value, along(g, e)(a), pullback(weights)[0]
 
-    cotangents = tuple(
-        random_array(seed, x.shape, dtype) for seed, x in enumerate(linalg.polar(a), 5)
+    _, tangents, a_bar = both_maps(a)
+    pairing = sum(np.sum(c * t) for c, t in zip(weights, tangents, strict=True))
+    assert abs(np.sum(a_bar * e).real - pairing.real) < 1e-12 * abs(pairing)
+
+    h = 1e-5
+    ahead, behind = scipy.linalg.polar(a + h * e, side), scipy.linalg.polar(a - h * e, side)
+    for t, x, y in zip(tangents, ahead, behind, strict=True):
+        np.testing.assert_allclose(t, (x - y) / (2 * h), atol=1e-8)
+
+
+def forward(g, d):
+    return lambda x: jax.jvp(g, (x,), (d,))[1]
+
+
+def reverse(g, d):
+    return lambda x: jnp.sum(jax.grad(g)(x) * d)
+
+
+ROTATION = np.array([[0.8, -0.6], [0.6, 0.8]])
+WEIGHT = np.array([[0.3, -1.2], [0.7, 0.4]])
+DIRECTIONS = [np.array([[1.0, 0.5], [-0.2, 0.3]]), WEIGHT.T, np.array([[0.1, -1.0], [0.4, 0.9]])]
+
+
+def both_factors(a):
+    unitary, posdef = polar(a)
+    return jnp.sum(WEIGHT * unitary) + jnp.sum(WEIGHT * (posdef @ unitary))
+
+
+@functools.cache
+def expected_third_derivative():
+    def left_and_unitary(x):
+        w, p = precise_polar(x)
+        return w, p * w
+
+    return sum(
+        np.sum(WEIGHT * y).real for y in precise_differences(left_and_unitary, ROTATION, DIRECTIONS)
     )
-    tangents, pulled = both(a, d, cotangents)
-    left = sum(along(c, t) for c, t in zip(cotangents, tangents, strict=True))
-    np.testing.assert_allclose(along(pulled, d), left, rtol=1e-12, atol=1e-12)
 
 
-def test_float32_gradient_has_the_digits_of_float32():
-    a = example("generic", (4, 3))
-    weights = (random_array(1, (4, 3)), random_array(2, (3, 3)))
-    gradient = jax.jit(jax.grad(lambda x, w: loss_of(linalg.polar(x), w)))
-    exact = gradient(a, weights)
-    single = gradient(a.astype(np.float32), tuple(w.astype(np.float32) for w in weights))
-    assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, exact, rtol=0, atol=1e-5 * np.linalg.norm(exact))
+@pytest.mark.parametrize("modes", list(itertools.product((forward, reverse), repeat=3)))
+def test_every_nesting_of_modes_to_third_order_is_exact_at_a_rotation(modes):
+    g = both_factors
+    for mode, d in zip(modes, DIRECTIONS, strict=True):
+        g = mode(g, d)
+    assert abs(jax.jit(g)(ROTATION) / expected_third_derivative() - 1) < 1e-12
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_derivative_of_a_rank_deficient_matrix_is_nan(shape):
-    a = np.asarray(random_matrix(jax.random.key(0), jnp.array([2.0, 1.0, 0.0]), SHAPES[shape]))
-    u, p = linalg.polar(a)
-    np.testing.assert_allclose(u @ p, a, rtol=0, atol=1e-13)
-    _, (u_dot, p_dot) = pushforward(a, random_array(3, a.shape))
-    assert np.all(np.isnan(u_dot))
-    assert np.all(np.isnan(p_dot))
+def test_second_derivatives_through_a_scan_are_those_of_the_unrolled_loop():
+    step = lambda x: polar(x)[1] + x @ x  # noqa: E731
+
+    def scanned(x):
+        return jnp.sum(WEIGHT * lax.scan(lambda c, _: (step(c), None), x, length=2)[0])
+
+    def unrolled(x):
+        return jnp.sum(WEIGHT * step(step(x)))
+
+    a, e = np.array([[0.5, 0.1], [-0.3, 0.4]]), DIRECTIONS[0]
+    expected = jax.jit(forward(forward(unrolled, e), e))(a)
+    for mode in (forward, reverse):
+        assert abs(jax.jit(mode(reverse(scanned, e), e))(a) / expected - 1) < 1e-12
 
 
-def test_unknown_side_and_method_are_refused():
-    with pytest.raises(ValueError, match="side as one of 'right', 'left'"):
-        linalg.polar(jnp.eye(2), "up")
-    with pytest.raises(ValueError, match="method as one of 'qdwh', 'svd'"):
-        linalg.polar(jnp.eye(2), method="newton")
+def test_vmap_and_batches_agree_with_single_matrices(rng):
+    stack = gaussian(rng, 3, 2, 4)
+
+    def loss(a):
+        unitary, posdef = polar(a)
+        return jnp.sum(jnp.abs(unitary + 1) ** 2) + jnp.sum(jnp.abs(posdef) ** 4)
+
+    gradient = jax.jit(jax.grad(loss))
+    singles = np.stack([gradient(a) for a in stack])
+    np.testing.assert_allclose(gradient(stack), singles, rtol=1e-11)
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(loss)))(stack), singles, rtol=1e-11)
 
 
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_array_that_is_no_matrix_is_refused(shape):
-    with pytest.raises(ValueError, match="needs a matrix"):
-        linalg.polar(jnp.zeros(shape))
+def test_rotation_that_aligns_two_point_sets_has_the_right_gradient(rng):
+    # Kabsch: W = argmax tr(W^T A); its value tr(P) has the gradient W, by the envelope theorem.
+    a = gaussian(rng, 3, 3, dtype=float)
+    gradient = jax.jit(jax.grad(lambda x: jnp.trace(polar(x)[1])))(a)
+    np.testing.assert_allclose(gradient, scipy.linalg.polar(a)[0], atol=1e-13)
 
 
-def test_matrix_that_is_not_finite_is_refused_outside_of_jit_and_nan_inside():
-    bad = jnp.eye(2).at[0, 1].set(jnp.nan)
-    with pytest.raises(ValueError, match="NaN or inf"):
-        linalg.polar(bad)
-    for factor in jax.jit(linalg.polar)(bad):
-        assert np.all(np.isnan(factor))
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_single_precision_keeps_its_digits_at_repeated_singular_values(dtype, rng):
+    a, e = with_singular_values(rng, 3, [1.0, 1.0, 2.0], dtype), gaussian(rng, 3, 3, dtype=dtype)
+    both = jax.jit(lambda a, e: jax.jvp(polar, (a,), (e,)))
+    wide = np.complex128 if np.issubdtype(dtype, np.complexfloating) else np.float64
+    computed, exact = both(a, e), both(a.astype(wide), e.astype(wide))
+    for x, y in zip(jax.tree.leaves(computed), jax.tree.leaves(exact), strict=True):
+        assert x.dtype == dtype
+        assert relative(x, y) < 5e-6
 
 
-def test_something_that_is_no_array_is_refused():
-    with pytest.raises(TypeError, match="needs an array"):
-        linalg.polar({"a": 1})
+def test_ill_conditioned_matrix_keeps_the_digits_of_its_tangents(rng):
+    a = with_singular_values(rng, 3, [1.0, 0.5, 1e-9], float)
+    e = gaussian(rng, 3, 3, dtype=float)
+    expected = precise_differences(precise_polar, a, [e])
+    for x, y in zip(jax.jit(along(polar, e))(a), expected, strict=True):
+        assert relative(x, y.real) < 1e-12
+
+
+# Rank-deficient matrices --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["qdwh", "svd"])
+@pytest.mark.parametrize("rows", [3, 4])
+def test_unitary_factor_of_a_singular_matrix_refuses_a_derivative(rows, method, rng):
+    a, e = with_singular_values(rng, rows, [2.0, 1.0, 0.0], float), gaussian(rng, rows, 3)
+    factors = functools.partial(polar, method=method)
+    assert np.all(np.isnan(jax.jvp(factors, (a,), (e.real,))[1][0]))
+    assert np.all(np.isnan(jax.grad(lambda x: jnp.sum(factors(x)[0]))(a)))
+
+
+@pytest.mark.parametrize("method", ["qdwh", "svd"])
+@pytest.mark.parametrize("rows", [3, 4])
+def test_positive_factor_of_a_singular_matrix_has_the_derivatives_that_exist(rows, method, rng):
+    a = with_singular_values(rng, rows, [2.0, 1.0, 0.0], float)
+    weight = gaussian(rng, 3, 3, dtype=float)
+
+    def through_square(x):  # P^2 = A^T A is smooth, P is not
+        posdef = polar(x, method=method)[1]
+        return jnp.sum(weight * (posdef @ posdef))
+
+    expected = jax.grad(lambda x: jnp.sum(weight * (x.T @ x)))(a)
+    np.testing.assert_allclose(jax.jit(jax.grad(through_square))(a), expected, atol=1e-13)
+    assert np.any(np.isnan(jax.jit(jax.hessian(through_square))(a)))
+
+
+def test_nuclear_norm_of_a_singular_matrix_has_a_subgradient(rng):
+    a = with_singular_values(rng, 3, [2.0, 1.0, 0.0], float)
+    for method in ("qdwh", "svd"):
+        slope = jax.grad(lambda x, m=method: jnp.trace(polar(x, method=m)[1]))(a)
+        for _ in range(20):
+            b = a + gaussian(rng, 3, 3, dtype=float)
+            rise = np.linalg.norm(b, "nuc") - np.linalg.norm(a, "nuc")
+            assert rise >= np.sum(slope * (b - a)) - 1e-12
+
+
+def test_tangent_comes_from_the_rule_and_not_from_the_method():
+    # JAX differentiates the singular vectors of method="svd" to NaN at equal singular values.
+    through_jax = jax.grad(lambda a: jnp.sum(WEIGHT * jax.scipy.linalg.polar(a, method="svd")[0]))
+    assert not np.all(np.isfinite(through_jax(jnp.eye(2))))
+    gradient = jax.grad(lambda a: jnp.sum(WEIGHT * polar(a, method="svd")[0]))
+    np.testing.assert_allclose(gradient(jnp.eye(2)), (WEIGHT - WEIGHT.T) / 2, atol=1e-15)
