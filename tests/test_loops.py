@@ -62,7 +62,6 @@ def test_reverse_then_forward_through_a_scan_is_right_at_distinct_values(name):
     np.testing.assert_allclose(reverse_first, forward_only, rtol=1e-6)
 
 
-@pytest.mark.xfail(reason="reverse mode through lax.scan drops the rule of a custom_jvp function")
 @pytest.mark.parametrize("name", CASES)
 def test_reverse_then_forward_through_a_scan_is_right_where_values_coincide(name):
     reverse_first, forward_only = second_derivatives(name, CASES[name][1])

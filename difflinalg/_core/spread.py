@@ -4,7 +4,9 @@ A rule that divides by the gap of two equal values is NaN; one that zeroes the p
 limit `(f(x) - f(y)) / (x - y) -> f'(x)` that a smooth function of the matrix needs. Instead the
 members of a numerically degenerate cluster are moved apart until consecutive gaps are `delta`,
 and both the value and the derivative that a rule returns belong to that matrix, which lies within
-`delta` of the given one. The derivative of any smooth loss is then right to `delta + eps / delta`.
+a few `delta` of the given one. In a cluster of k the last member moves by about `k delta`, and the
+error of a smooth loss differentiated `l + 1` times, `k delta + eps / delta^(l + 1)`, is least at
+`delta = (eps / k)^(1/(l + 2))`, where it is of order `(k^(l + 1) eps)^(1/(l + 2))`.
 """
 
 import jax.numpy as jnp
@@ -13,35 +15,56 @@ from jax import Array, lax
 from difflinalg._core import tolerances
 
 
-def spread(values: Array, scale: Array, level: int, *, from_zero: bool = False) -> Array:
+def spread(
+    values: Array,
+    scale: Array,
+    level: int,
+    cluster_rtol: float | None = None,
+    *,
+    from_zero: bool = False,
+) -> Array:
     """Move the members of every cluster of ascending `values` apart.
 
     Args:
         values: shape `(..., n)`, real, ascending.
         scale: shape `(..., 1)`, the width on which gaps are measured.
         level: how many rules lie below this one; each differentiation of a rule adds one, and
-            the distance grows as `tolerances.spread_rtol` says.
+            the distances grow as `tolerances.cluster_rtol` and `spread_rtol` say.
+        cluster_rtol: the gap, relative to `scale`, up to which values are one cluster; by default
+            `tolerances.cluster_rtol`.
         from_zero: the values are singular values; 0 counts as a member that does not move, so
             that zero singular values become positive.
 
     Returns:
-        The values, shape `(..., n)`, ascending. Gaps that exceed `tolerances.cluster_rtol` do
-        not shrink, except where a cluster has room to be centred on its old place.
+        The values, shape `(..., n)`, ascending. Gaps that exceed the tolerance do not shrink,
+        except where a cluster has room to be centred on its old place.
     """
     if values.shape[-1] == 0:
         return values
     dtype = values.dtype
-    delta = tolerances.spread_rtol(dtype, level) * scale
     anchored = jnp.concatenate([jnp.zeros_like(values[..., :1]), values], axis=-1)
     x = lax.stop_gradient(anchored if from_zero else values)
     gaps = jnp.diff(x, axis=-1)
-    close = gaps <= tolerances.cluster_rtol(dtype) * scale
-    moved = jnp.cumsum(jnp.where(close, delta - gaps, 0.0), axis=-1)
+    if cluster_rtol is None:
+        cluster_rtol = tolerances.cluster_rtol(dtype, level)
+    close = gaps <= cluster_rtol * scale
+    delta = tolerances.spread_rtol(dtype, level, _cluster_size(close).astype(dtype)) * scale
+    moved = jnp.cumsum(jnp.where(close, jnp.maximum(delta - gaps, 0.0), 0.0), axis=-1)
     moved = jnp.concatenate([jnp.zeros_like(x[..., :1]), moved], axis=-1)
-    shift = moved - _middle_of_group(moved, gaps > 2 * x.shape[-1] * delta, from_zero)
+    reach = 2 * x.shape[-1] * tolerances.spread_rtol(dtype, level) * scale
+    shift = moved - _middle_of_group(moved, gaps > reach, from_zero)
     if from_zero:
         shift = shift[..., 1:]
     return values + lax.stop_gradient(shift)
+
+
+def _cluster_size(close: Array) -> Array:
+    """For each gap the number of values in its run of `close` gaps; 2 where it is not close."""
+    axis, size = close.ndim - 1, close.shape[-1]
+    index = jnp.arange(size)
+    before = lax.cummax(jnp.where(close, -1, index), axis=axis)
+    after = lax.cummin(jnp.where(close, size, index), axis=axis, reverse=True)
+    return jnp.where(close, after - before, 2)
 
 
 def _middle_of_group(moved: Array, wide: Array, from_zero: bool) -> Array:

@@ -5,6 +5,7 @@ float32 as it is in float64.
 """
 
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import DTypeLike
 
 
@@ -13,22 +14,24 @@ def epsilon(dtype: DTypeLike) -> float:
     return float(jnp.finfo(dtype).eps)
 
 
-def cluster_rtol(dtype: DTypeLike) -> float:
+def cluster_rtol(dtype: DTypeLike, level: int = 0) -> float:
     """Two values closer than this, relative to the width of the spectrum, are one cluster.
 
-    `eps^(3/4)`: a gap that is kept costs `eps / gap` in a smooth loss (`eps^(1/4)` at worst, at
-    the tolerance itself), while a gap that is spread falsifies a loss that depends on the gap.
+    A gap that is kept costs `eps / gap^(level + 1)` in a smooth loss differentiated `level + 1`
+    times; a gap that is not falsifies a loss that depends on it. `eps^(3/4)` for the first
+    derivative, and in general `eps^(3 / (4 (level + 1)))`, leaves a smooth loss `eps^(1/4)` at
+    worst, at the tolerance itself. No larger than the distance to which a pair is spread.
     """
-    return epsilon(dtype) ** 0.75
+    return min(epsilon(dtype) ** (0.75 / (level + 1)), epsilon(dtype) ** (1.0 / (level + 2)))
 
 
-def spread_rtol(dtype: DTypeLike, level: int) -> float:
-    """Distance to which the members of a cluster are moved apart, relative to the width.
+def spread_rtol(dtype: DTypeLike, level: int, size: Array | int = 2) -> Array:
+    """Distance to which neighbours in a cluster of `size` are moved, relative to the width.
 
-    `eps^(1/(level + 2))`: a loss differentiated `level + 1` times has an error of order
-    `delta + eps / delta^(level + 1)`, which this choice balances.
+    `(2 eps / size)^(1/(level + 2))`: a loss differentiated `level + 1` times has an error of order
+    `size delta + eps / delta^(level + 1)`, which this choice balances.
     """
-    return epsilon(dtype) ** (1.0 / (level + 2))
+    return jnp.asarray(2.0 * epsilon(dtype) / size) ** (1.0 / (level + 2))
 
 
 def rank_rtol(dtype: DTypeLike, size: int) -> float:

@@ -21,11 +21,18 @@ from jax.typing import ArrayLike
 
 from difflinalg._core import checks, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
+from difflinalg._core.operation import operation
 from difflinalg._core.results import EighResult
 from difflinalg._core.spread import spread
 
 
-def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+def eigh(
+    a: ArrayLike,
+    UPLO: str | None = None,
+    symmetrize_input: bool = True,
+    *,
+    cluster_rtol: float | None = None,
+) -> EighResult:
     """Decompose Hermitian matrices as `A = V diag(w) V^H`.
 
     Args:
@@ -34,6 +41,9 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
             or `'U'`.
         symmetrize_input: decompose `(a + a^H) / 2`. If false, value and gradient belong to the
             triangle named by `UPLO`; the other one is not read.
+        cluster_rtol: eigenvalues closer than this, relative to the width of the spectrum, are
+            treated as one cluster where the result is differentiated. By default `eps^(3/4)` for
+            a first derivative and `eps^(3/8)` for a second.
 
     Returns:
         `EighResult(eigenvalues, eigenvectors)`: `w`, shape `(..., n)`, real, ascending, and `V`,
@@ -45,13 +55,17 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
             transformations) `a` contains NaN or inf; under jit the result is NaN.
 
     Derivatives:
-        Forward and reverse mode in any nesting. At distinct eigenvalues exact, to every order,
-        for every loss. Where eigenvalues coincide to `eps^(3/4)` of the width of the spectrum,
-        right for every loss that is a smooth function of the matrix, such as `V f(w) V^H` or
-        the projector on a whole cluster, to about 1e-8 (first order) and 1e-4 (second order) in
-        float64; a single vector of a degenerate cluster has no derivative. A loss that depends
-        on the phases of columns depends on the gauge (`testing.check_gauge`). For functions of
-        the matrix with all digits at a degeneracy use `funm_hermitian`.
+        Forward and reverse mode in any nesting, to every order. A derivative of order k is exact
+        for every loss where the gaps, relative to the width of the spectrum, exceed `cluster_rtol`
+        (2e-12 for k = 1, 1.3e-6 for k = 2, eps^(1/(k+1)) beyond, in float64); its rounding error
+        grows like `eps / gap^k`. Values that are closer are moved apart, by `(eps / m)^(1/(k+1))`
+        of the width for m of them, in the value that is returned too. The derivative is then right
+        for every loss that is a smooth function of the matrix, such as `V f(w) V^H` or the
+        projector on a whole cluster, to about 1e-8 (first order) and 1e-4 (second order) at exact
+        degeneracy, 1e-4 at any gap; and wrong for a loss that resolves the cluster: give
+        `cluster_rtol=0` where the gap itself matters. A single vector of a degenerate cluster has
+        no derivative. A loss that depends on the phases of columns depends on the gauge
+        (`testing.check_gauge`). For functions of the matrix with all digits use `funm_hermitian`.
 
     Cost:
         O(n^3); the rule adds three products of n x n matrices per tangent. Reverse mode keeps a few
@@ -74,16 +88,23 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     matrix = checks.as_square("eigh", a)
     lower = checks.is_lower("eigh", UPLO)
     checks.refuse_nonfinite("eigh", matrix)
-    return EighResult(*_eigh(matrix, lower, symmetrize_input))
+    return EighResult(*_eigh(matrix, lower, symmetrize_input, cluster_rtol))
 
 
-def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+def eigvalsh(
+    a: ArrayLike,
+    UPLO: str | None = "L",
+    *,
+    symmetrize_input: bool = True,
+    cluster_rtol: float | None = None,
+) -> Array:
     """Eigenvalues of Hermitian matrices, ascending.
 
     Args:
         a: shape `(..., n, n)`, real or complex.
         UPLO: as in `eigh`.
         symmetrize_input: as in `eigh`.
+        cluster_rtol: as in `eigh`.
 
     Returns:
         The eigenvalues, shape `(..., n)`, real.
@@ -112,20 +133,22 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = T
     matrix = checks.as_square("eigvalsh", a)
     lower = checks.is_lower("eigvalsh", UPLO)
     checks.refuse_nonfinite("eigvalsh", matrix)
-    return _eigvalsh(matrix, lower, symmetrize_input)
+    return _eigvalsh(matrix, lower, symmetrize_input, cluster_rtol)
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _eigh(a: Array, lower: bool, symmetrize_input: bool) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _eigh(
+    a: Array, lower: bool, symmetrize_input: bool, cluster_rtol: float | None
+) -> tuple[Array, Array]:
     centred, mean = _centred(hermitian_input(a, lower, symmetrize_input))
-    w, v = eigh_core(centred, lax.stop_gradient(jnp.abs(mean)), 0)
+    w, v = eigh_core(centred, lax.stop_gradient(jnp.abs(mean)), 0, cluster_rtol)
     return w + mean, v
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _eigvalsh(a: Array, lower: bool, symmetrize_input: bool) -> Array:
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _eigvalsh(a: Array, lower: bool, symmetrize_input: bool, cluster_rtol: float | None) -> Array:
     centred, mean = _centred(hermitian_input(a, lower, symmetrize_input))
-    return _eigvalsh_core(centred, lax.stop_gradient(jnp.abs(mean))) + mean
+    return eigvalsh_core(centred, lax.stop_gradient(jnp.abs(mean)), cluster_rtol) + mean
 
 
 def hermitian_input(a: Array, lower: bool, symmetrize_input: bool) -> Array:
@@ -143,38 +166,42 @@ def _centred(a: Array) -> tuple[Array, Array]:
     return a - mean[..., None] * jnp.eye(n, dtype=a.dtype), mean
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
-def eigh_core(a: Array, anchor: Array, level: int) -> tuple[Array, Array]:
+@operation(statics=2)
+def eigh_core(
+    a: Array, anchor: Array, level: int, cluster_rtol: float | None
+) -> tuple[Array, Array]:
     """Eigendecomposition of a centred Hermitian matrix, with the rule of one spread level.
 
     Args:
         a: shape `(..., n, n)`, Hermitian, of zero trace.
         anchor: shape `(..., 1)`, the magnitude of the mean eigenvalue that was taken out.
         level: the number of rules above this one, see `spread`.
+        cluster_rtol: see `spread`.
     """
-    del anchor, level
+    del anchor, level, cluster_rtol
     w, v = jnp.linalg.eigh(a, UPLO="L", symmetrize_input=False)
     return w, v
 
 
 @eigh_core.defjvp
-def _eigh_core_jvp(level, primals, tangents):
+def _eigh_core_jvp(level, cluster_rtol, primals, tangents):
     (a, anchor), (a_dot, _) = primals, tangents
-    w, v = eigh_core(a, anchor, level + 1)
-    w = spread(w, _gap_scale(w, a, anchor), level)
+    w, v = eigh_core(a, anchor, level + 1, cluster_rtol)
+    w = spread(w, _gap_scale(w, a, anchor), level, cluster_rtol)
     return (w, v), jax.checkpoint(eigh_tangents)(w, v, a_dot)
 
 
-@jax.custom_jvp
-def _eigvalsh_core(a: Array, anchor: Array) -> Array:
-    del anchor
+@operation(statics=1)
+def eigvalsh_core(a: Array, anchor: Array, cluster_rtol: float | None) -> Array:
+    """Eigenvalues of a centred Hermitian matrix; the arguments are those of `eigh_core`."""
+    del anchor, cluster_rtol
     return jnp.linalg.eigvalsh(a, UPLO="L", symmetrize_input=False)
 
 
-@_eigvalsh_core.defjvp
-def _eigvalsh_core_jvp(primals, tangents):
+@eigvalsh_core.defjvp
+def _eigvalsh_core_jvp(cluster_rtol, primals, tangents):
     (a, anchor), (a_dot, _) = primals, tangents
-    w, v = eigh_core(a, anchor, 0)
+    w, v = eigh_core(a, anchor, 0, cluster_rtol)
     return w, jax.checkpoint(eigvalsh_tangents)(v, a_dot)
 
 

@@ -27,6 +27,7 @@ from jax.typing import ArrayLike
 
 from difflinalg._core import checks, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
+from difflinalg._core.operation import operation
 from difflinalg._core.solve import hermitian_solve
 from difflinalg._dense import subspace
 from difflinalg._dense.truncation import (
@@ -136,18 +137,21 @@ def _eigh_trunc(a: Array, spec: Truncation, which: str) -> EighTruncResult:
 
 
 def _eigh_trunc_one(a: Array, spec: Truncation, which: str) -> EighTruncResult:
-    kept, deflation, _ = _core(a, spec, which)
+    kept, deflation, _ = eigh_trunc_core(a, spec, which, 0)
     rest = a - mm(kept.v * kept.w, adjoint(kept.v))
     info = truncation_info(rest, kept.w, lax.stop_gradient(deflation))
     return EighTruncResult(kept.w, kept.v, info)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _core(a: Array, spec: Truncation, which: str) -> tuple[Kept, Deflation, Array]:
+@operation(statics=3)
+def eigh_trunc_core(
+    a: Array, spec: Truncation, which: str, level: int
+) -> tuple[Kept, Deflation, Array]:
     """Kept pairs, deflation (with values relative to the origin), and that origin.
 
     The origin is 0 for the largest magnitudes; for one end of the spectrum it is the other end,
-    so that the magnitudes of `w - origin` decrease in the order of the pairs.
+    so that the magnitudes of `w - origin` decrease in the order of the pairs. `level` is the
+    number of rules above this one.
     """
 
     def in_full(origin: Array | float) -> subspace.Block:
@@ -166,17 +170,17 @@ def _core(a: Array, spec: Truncation, which: str) -> tuple[Kept, Deflation, Arra
     else:
         block, converged = subspace.subspace_eigh(a, spec.rank, spec.width, spec.max_products)
         block = subspace.or_else(block, converged, lambda: in_full(0.0))
-    deflation = truncate(block, spec, a.shape[0], a.shape[0])
+    deflation = truncate(block, spec, level, a.shape[0], a.shape[0])
     w, v = block.s[: spec.rank], adjoint(block.vh[: spec.rank])
     defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(w.dtype)
     kept = deflation.kept * defined  # LAPACK may answer a NaN with numbers
     return Kept((w + origin) * kept, v * kept), deflation, origin
 
 
-@_core.defjvp
-def _core_jvp(spec, which, primals, tangents):
+@eigh_trunc_core.defjvp
+def _eigh_trunc_core_jvp(spec, which, level, primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    kept, deflation, origin = _core(a, spec, which)
+    kept, deflation, origin = eigh_trunc_core(a, spec, which, level + 1)
     deflation, origin = lax.stop_gradient((deflation, origin))
     kept_dot = jax.checkpoint(eigh_trunc_tangents)(a, kept, deflation, origin, a_dot)
     constants = jax.tree.map(jnp.zeros_like, (deflation, origin))
@@ -190,8 +194,7 @@ def eigh_trunc_tangents(
     w, v = kept
     a_dot_v = mm(a_dot, v)
     k = mm(adjoint(v), a_dot_v)
-    scale = jnp.abs(deflation.s[0])
-    inside = inv0(w[None, :] - w[:, None], tolerances.cluster_rtol(w.dtype) * scale) * k
+    inside = inv0(w[None, :] - w[:, None], deflation.cluster) * k
     x = _outside(a, kept, deflation, origin, a_dot_v - mm(v, k))
     mask = deflation.kept * deflation.guard
     return Kept(real_diagonal(k) * deflation.kept, (mm(v, inside) + x) * mask)

@@ -27,6 +27,7 @@ from jax.typing import ArrayLike
 
 from difflinalg._core import checks
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
+from difflinalg._core.operation import operation
 from difflinalg._core.results import SVDResult
 from difflinalg._core.spread import spread
 from difflinalg._dense.eigh import eigh
@@ -39,6 +40,8 @@ def svd(
     compute_uv: Literal[True] = True,
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
+    *,
+    cluster_rtol: float | None = None,
 ) -> SVDResult: ...
 @overload
 def svd(
@@ -47,6 +50,8 @@ def svd(
     compute_uv: Literal[False],
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
+    *,
+    cluster_rtol: float | None = None,
 ) -> Array: ...
 @overload
 def svd(
@@ -56,6 +61,7 @@ def svd(
     compute_uv: Literal[False],
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
+    cluster_rtol: float | None = None,
 ) -> Array: ...
 @overload
 def svd(
@@ -64,6 +70,8 @@ def svd(
     compute_uv: bool = True,
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
+    *,
+    cluster_rtol: float | None = None,
 ) -> SVDResult | Array: ...
 def svd(
     a: ArrayLike,
@@ -71,6 +79,8 @@ def svd(
     compute_uv: bool = True,
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
+    *,
+    cluster_rtol: float | None = None,
 ) -> SVDResult | Array:
     """Decompose matrices as `A = U diag(s) Vh`.
 
@@ -81,6 +91,9 @@ def svd(
         hermitian: take `a` as Hermitian and decompose it by `eigh`, which is cheaper.
         subset_by_index: `(start, end)`, the singular values to return, counted from the largest.
             Needs `full_matrices=False` or `compute_uv=False`.
+        cluster_rtol: singular values closer than this (and closer to 0), relative to the largest,
+            are treated as one cluster where the result is differentiated. By default `eps^(3/4)`
+            for a first derivative and `eps^(3/8)` for a second.
 
     Returns:
         `SVDResult(U, S, Vh)` with shapes `(..., m, r)`, `(..., r)`, `(..., r, n)`, where
@@ -94,13 +107,18 @@ def svd(
             result is NaN.
 
     Derivatives:
-        Forward and reverse mode in any nesting. At distinct, non-zero singular values exact, to
-        every order. Where they coincide or vanish, right for every loss that is a smooth
-        function of the matrix, such as `U f(s) Vh` with odd `f`, `U Vh` of a regular matrix, or
-        the projector on a whole cluster or null space, to about 1e-8 (first order) and 1e-4
-        (second order) in float64. Undefined for single vectors of a degenerate cluster, for
-        `U Vh` of a singular matrix, and for the phases of single columns, which are gauge
-        (`testing.check_gauge`).
+        Forward and reverse mode in any nesting, to every order. A derivative of order k is exact
+        for every loss where singular values, and their gaps, relative to the largest, exceed
+        `cluster_rtol` (2e-12 for k = 1, 1.3e-6 for k = 2, eps^(1/(k+1)) beyond, in float64).
+        Values that coincide or vanish within it are moved apart, by `(eps / m)^(1/(k+1))` for m
+        of them, in the value that is returned too. The derivative is then right for every loss
+        that is a smooth function of the matrix, such as `U f(s) Vh` with odd `f`, `U Vh` of a
+        regular matrix, or the projector on a whole cluster or null space, to about 1e-8 (first
+        order) and 1e-4 (second order) in float64, and the more values a cluster has, the less;
+        and wrong for a loss that resolves the cluster: give `cluster_rtol=0` where the gap itself
+        matters. For the leading values of a long tail use `svd_trunc`. Undefined for single
+        vectors of a degenerate cluster, for `U Vh` of a singular matrix, and for the phases of
+        single columns, which are gauge (`testing.check_gauge`).
 
     Cost:
         O(m n min(m, n)); the rule adds four products of that size per tangent. Reverse mode
@@ -129,11 +147,11 @@ def svd(
             "svd", subset_by_index, min(matrix.shape[-2:]), full_matrices and compute_uv
         )
     if hermitian:
-        u, s, vh = _svd_hermitian(matrix)
+        u, s, vh = _svd_hermitian(matrix, cluster_rtol)
     elif compute_uv:
-        u, s, vh = _svd(matrix, full_matrices)
+        u, s, vh = _svd(matrix, full_matrices, cluster_rtol)
     else:
-        return _svdvals(matrix)[..., keep]
+        return _svdvals(matrix, cluster_rtol)[..., keep]
     if not compute_uv:
         return s[..., keep]
     if subset_by_index is not None:
@@ -141,11 +159,12 @@ def svd(
     return SVDResult(u, s, vh)
 
 
-def svdvals(x: ArrayLike, /) -> Array:
+def svdvals(x: ArrayLike, /, *, cluster_rtol: float | None = None) -> Array:
     """Singular values of matrices, descending.
 
     Args:
         x: shape `(..., m, n)`, real or complex.
+        cluster_rtol: as in `svd`.
 
     Returns:
         The singular values, shape `(..., min(m, n))`, real.
@@ -174,23 +193,23 @@ def svdvals(x: ArrayLike, /) -> Array:
     """
     matrix = checks.as_matrix("svdvals", x)
     checks.refuse_nonfinite("svdvals", matrix)
-    return _svdvals(matrix)
+    return _svdvals(matrix, cluster_rtol)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _svd(a: Array, full_matrices: bool, cluster_rtol: float | None) -> tuple[Array, Array, Array]:
+    return svd_core(a, full_matrices, 0, cluster_rtol)
 
 
 @partial(jax.jit, static_argnums=1)
-def _svd(a: Array, full_matrices: bool) -> tuple[Array, Array, Array]:
-    return svd_core(a, full_matrices, 0)
+def _svdvals(a: Array, cluster_rtol: float | None) -> Array:
+    return svdvals_core(a, cluster_rtol)
 
 
-@jax.jit
-def _svdvals(a: Array) -> Array:
-    return _svdvals_core(a)
-
-
-@jax.jit
-def _svd_hermitian(a: Array) -> tuple[Array, Array, Array]:
+@partial(jax.jit, static_argnums=1)
+def _svd_hermitian(a: Array, cluster_rtol: float | None) -> tuple[Array, Array, Array]:
     """`A = V diag(w) V^H` with the signs of `w` moved into the right factor."""
-    w, v = eigh(a)
+    w, v = eigh(a, cluster_rtol=cluster_rtol)
     sign = lax.stop_gradient(jnp.where(w < 0.0, -1.0, 1.0).astype(w.dtype))
     order = jnp.argsort(-lax.stop_gradient(jnp.abs(w)), axis=-1)
     s, sign = (jnp.take_along_axis(x, order, axis=-1) for x in (sign * w, sign))
@@ -198,31 +217,35 @@ def _svd_hermitian(a: Array) -> tuple[Array, Array, Array]:
     return u, s, sign[..., :, None] * adjoint(u)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def svd_core(a: Array, full_matrices: bool, level: int) -> tuple[Array, Array, Array]:
+@operation(statics=3)
+def svd_core(
+    a: Array, full_matrices: bool, level: int, cluster_rtol: float | None
+) -> tuple[Array, Array, Array]:
     """Singular value decomposition with the rule of one spread level, see `spread`."""
-    del level
+    del level, cluster_rtol
     u, s, vh = jnp.linalg.svd(a, full_matrices=full_matrices)
     return u, s, vh
 
 
 @svd_core.defjvp
-def _svd_core_jvp(full_matrices, level, primals, tangents):
+def _svd_core_jvp(full_matrices, level, cluster_rtol, primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    u, s, vh = svd_core(a, full_matrices, level + 1)
-    s = spread(s[..., ::-1], _gap_scale(s), level, from_zero=True)[..., ::-1]
+    u, s, vh = svd_core(a, full_matrices, level + 1, cluster_rtol)
+    s = spread(s[..., ::-1], _gap_scale(s), level, cluster_rtol, from_zero=True)[..., ::-1]
     return (u, s, vh), jax.checkpoint(svd_tangents)(u, s, vh, a_dot)
 
 
-@jax.custom_jvp
-def _svdvals_core(a: Array) -> Array:
+@operation(statics=1)
+def svdvals_core(a: Array, cluster_rtol: float | None) -> Array:
+    """Singular values; the arguments are those of `svd_core`."""
+    del cluster_rtol
     return jnp.linalg.svd(a, compute_uv=False)
 
 
-@_svdvals_core.defjvp
-def _svdvals_core_jvp(primals, tangents):
+@svdvals_core.defjvp
+def _svdvals_core_jvp(cluster_rtol, primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    u, s, vh = svd_core(a, False, 0)
+    u, s, vh = svd_core(a, False, 0, cluster_rtol)
     return s, jax.checkpoint(svdvals_tangents)(u, vh, a_dot)
 
 

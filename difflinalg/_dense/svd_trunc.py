@@ -40,6 +40,7 @@ from difflinalg._core.algebra import (
     real_diagonal,
     skew,
 )
+from difflinalg._core.operation import operation
 from difflinalg._core.solve import hermitian_solve
 from difflinalg._dense import subspace
 from difflinalg._dense.truncation import (
@@ -143,15 +144,17 @@ def _svd_trunc(a: Array, spec: Truncation) -> SVDTruncResult:
 
 
 def _svd_trunc_one(a: Array, spec: Truncation) -> SVDTruncResult:
-    kept, deflation = _core(a, spec)
+    kept, deflation = svd_trunc_core(a, spec, 0)
     vh = adjoint(kept.v)
     rest = a - mm(kept.u * kept.s, vh)
     info = truncation_info(rest, kept.s, lax.stop_gradient(deflation))
     return SVDTruncResult(kept.u, kept.s, vh, info)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _core(a: Array, spec: Truncation) -> tuple[Kept, Deflation]:
+@operation(statics=2)
+def svd_trunc_core(a: Array, spec: Truncation, level: int) -> tuple[Kept, Deflation]:
+    """Kept triplets and deflation; `level` is the number of rules above this one."""
+
     def in_full() -> subspace.Block:
         u, s, vh = jnp.linalg.svd(a, full_matrices=False)
         uh, s, vh = adjoint(u)[: spec.width], s[: spec.width], vh[: spec.width]
@@ -163,17 +166,17 @@ def _core(a: Array, spec: Truncation) -> tuple[Kept, Deflation]:
     else:
         block, converged = subspace.subspace_svd(a, spec.rank, spec.width, spec.max_products)
         block = subspace.or_else(block, converged, in_full)
-    deflation = truncate(block, spec, max(a.shape), min(a.shape))
+    deflation = truncate(block, spec, level, max(a.shape), min(a.shape))
     u, s, v = adjoint(block.uh), block.s, adjoint(block.vh)
     defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(s.dtype)
     kept = deflation.kept * defined  # LAPACK may answer a NaN with numbers
     return Kept(*(x[..., : spec.rank] * kept for x in (u, s, v))), deflation
 
 
-@_core.defjvp
-def _core_jvp(spec, primals, tangents):
+@svd_trunc_core.defjvp
+def _svd_trunc_core_jvp(spec, level, primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    kept, deflation = _core(a, spec)
+    kept, deflation = svd_trunc_core(a, spec, level + 1)
     deflation = lax.stop_gradient(deflation)
     kept_dot = jax.checkpoint(svd_trunc_tangents)(a, kept, deflation, a_dot)
     return (kept, deflation), (kept_dot, jax.tree.map(jnp.zeros_like, deflation))
@@ -186,8 +189,7 @@ def svd_trunc_tangents(a: Array, kept: Kept, deflation: Deflation, a_dot: Array)
     a_dot_h_u = adjoint_mm(a_dot, u)
     t = mm(adjoint(u), a_dot_v)
     s_row, s_column = s[None, :], s[:, None]
-    cluster = tolerances.cluster_rtol(s.dtype) * jnp.abs(deflation.s[0])
-    even = inv0(s_row - s_column, cluster) * herm(t)
+    even = inv0(s_row - s_column, deflation.cluster) * herm(t)
     odd = inv0(s_row + s_column, deflation.floor) * skew(t)
     x, y = _outside(a, kept, deflation, a_dot_v - mm(u, t), a_dot_h_u - mm(v, adjoint(t)))
     mask = deflation.kept * deflation.guard

@@ -43,6 +43,7 @@ class Deflation(NamedTuple):
     kept: Array  # (k,), 1 for the kept ones
     guard: Array  # (k,), NaN for the kept members of a cut multiplet, else 1
     floor: Array  # (), the magnitude below which a value counts as zero
+    cluster: Array  # (), the gap up to which kept values are one cluster
     rounds: Array  # ()
 
 
@@ -68,10 +69,11 @@ def truncation(
     return Truncation(rank, width, products, keep_multiplets, multiplet_rtol or 0.0)
 
 
-def truncate(block: Block, spec: Truncation, size: int, limit: int) -> Deflation:
+def truncate(block: Block, spec: Truncation, level: int, size: int, limit: int) -> Deflation:
     """Decide what a truncation of `block` keeps.
 
-    `limit` is the number of values that the matrix has, `size` sets the scale of rounding. A
+    `level` is the number of rules above, `limit` the number of values that the matrix has, `size`
+    sets the scale of rounding. A
     multiplet is cut if the value that follows the last kept one equals it. The kept part then
     ends at the last boundary between unequal values, or the derivative is guarded with NaN.
     """
@@ -96,6 +98,7 @@ def truncate(block: Block, spec: Truncation, size: int, limit: int) -> Deflation
         kept.astype(dtype),
         guard,
         floor,
+        tolerances.cluster_rtol(dtype, max(level - 1, 0)) * magnitude[0],
         block.rounds,
     )
 

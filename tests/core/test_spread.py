@@ -31,10 +31,13 @@ def test_separated_values_do_not_move(dtype, level):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("values", [[1.0] * 4, [0.0, 0.0, 0.5, 0.5, 1.0], [-1.0, 1.0, 1.0, 1.0]])
-def test_members_of_a_cluster_end_up_the_named_distance_apart(values, level, dtype):
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [([1.0] * 4, 4), ([0.0, 0.0, 0.5, 0.5, 1.0], 2), ([-1.0, 1.0, 1.0, 1.0], 3)],
+)
+def test_members_of_a_cluster_end_up_the_named_distance_apart(values, size, level, dtype):
     got = moved(values, level, dtype)
-    delta = spread_rtol(dtype, level)
+    delta = spread_rtol(dtype, level, size)
     equal = np.diff(values) == 0.0
     rounding = 4 * jnp.finfo(dtype).eps
     np.testing.assert_allclose(np.diff(got)[equal], delta, rtol=0, atol=rounding)
@@ -53,11 +56,20 @@ def test_cluster_stays_centred_on_its_place(level):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gap_above_the_tolerance_stays_and_one_below_is_widened(dtype):
-    gap = cluster_rtol(dtype)
+    gap = cluster_rtol(dtype, 0)
     kept, spread_out = (moved([0.0, c * gap, 1.0], 0, dtype) for c in (2.0, 0.5))
     assert kept[1] - kept[0] >= 2.0 * gap * (1.0 - 1e-6)
     assert kept[1] - kept[0] < 0.5 * spread_rtol(dtype, 0)
     np.testing.assert_allclose(spread_out[1] - spread_out[0], spread_rtol(dtype, 0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_tolerance_grows_with_the_level_and_can_be_given(level):
+    gap = 0.5 * cluster_rtol(jnp.float64, level)
+    assert np.diff(moved([0.0, gap, 1.0], level))[0] > 1.9 * gap
+    assert np.diff(moved([0.0, gap, 1.0], level, cluster_rtol=0.0))[0] == gap
+    assert np.diff(moved([0.0, 0.0, 1.0], level, cluster_rtol=0.0))[0] > gap
+    assert np.diff(moved([0.0, 1e-3, 1.0], level, cluster_rtol=1e-2))[0] >= 1e-3
 
 
 def test_neighbour_of_a_cluster_is_not_overtaken():
@@ -69,9 +81,9 @@ def test_neighbour_of_a_cluster_is_not_overtaken():
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_zero_singular_values_become_positive_and_zero_stays_the_anchor(level):
-    delta = spread_rtol(jnp.float64, level)
+    delta, triple = (spread_rtol(jnp.float64, level, size) for size in (2, 3))
     got = moved([0.0, 0.0, 0.5, 1.0], level, from_zero=True)
-    np.testing.assert_allclose(got[:2], [delta, 2 * delta], rtol=1e-12)
+    np.testing.assert_allclose(got[:2], [triple, 2 * triple], rtol=1e-12)
     np.testing.assert_array_equal(got[2:], [0.5, 1.0])
     positive = moved([0.5, 0.5, 1.0], level, from_zero=True)
     np.testing.assert_allclose(positive[1] - positive[0], delta, rtol=1e-6)

@@ -179,6 +179,15 @@ def test_gap_on_either_side_of_the_cluster_tolerance_leaves_a_smooth_gradient(ma
     close(gradients_of_exp(a[None], weight)[0], exp_gradient(a, weight), 3e-4)
 
 
+@pytest.mark.xfail(reason="a gap g that is not spread costs eps / g^2 in a second derivative")
+@pytest.mark.parametrize("gap", [1e-7, 1e-8, 1e-10])
+def test_second_derivative_has_digits_left_at_a_small_gap(gap):
+    q, weight, d = Q[jnp.float64], random_array(1), random_array(2)
+    a = herm((q * np.array([1.0, 1.0 + gap, 2.0, 2.0 + gap])) @ q.T)
+    got = every_nesting(a, weight, d, d)
+    close(got["rev-rev"], exp_hessian_times(a, weight, d), 1e-3)
+
+
 # The rule itself.
 
 
@@ -233,7 +242,7 @@ def test_gauge_invariant_loss_agrees_with_differences_of_itself(dtype):
 
 def test_custom_rule_is_the_one_that_runs():
     jaxpr = str(jax.make_jaxpr(linalg.eigh)(jnp.eye(2)))
-    assert "custom_jvp_call" in jaxpr
+    assert "difflinalg_eigh_core" in jaxpr
     plain = jax.jacfwd(lambda x: jnp.linalg.eigh(x)[1])(jnp.eye(2))
     assert not np.all(np.isfinite(plain))
     assert np.all(np.isfinite(jax.jacfwd(lambda x: linalg.eigh(x).eigenvectors)(jnp.eye(2))))

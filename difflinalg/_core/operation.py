@@ -1,0 +1,134 @@
+"""Functions with a derivative rule of their own, which no transformation takes apart.
+
+A `jax.custom_jvp` function loses its rule where JAX evaluates it partially: in reverse mode
+through the carry of a `lax.scan` only its body is left, and a second derivative differentiates
+that body. A primitive is left whole. An `Operation` is a primitive with the interface of
+`jax.custom_jvp`, and visible in a jaxpr under its own name.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+Axes = tuple[int | None, ...]
+Rule = Callable[..., tuple[Any, Any]]
+
+
+class _Call(NamedTuple):
+    """The parameters of one use of an operation, hashable."""
+
+    statics: tuple[Hashable, ...]
+    treedef: Any  # of the arguments
+    axes: tuple[Axes, ...]  # of the flat arguments, for each `vmap`, the innermost first
+
+
+class Operation:
+    """A function of arrays, a primitive of JAX, whose derivative is the rule of `defjvp`.
+
+    Args:
+        function: takes pytrees of floating or complex arrays, then the static arguments; returns
+            a pytree of such arrays.
+        statics: how many of the last arguments are static (hashable).
+    """
+
+    def __init__(self, function: Callable[..., Any], statics: int = 0):
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self._function = function
+        self._statics = statics
+        self._rule: Rule | None = None
+        self.primitive = Primitive(f"difflinalg_{function.__name__.strip('_')}")
+        self.primitive.multiple_results = True
+        self._register()
+
+    def __call__(self, *args: Any) -> Any:
+        """The value of the function."""
+        split = len(args) - self._statics
+        leaves, treedef = jax.tree.flatten(args[:split])
+        call = _Call(tuple(args[split:]), treedef, ())
+        leaves = [jnp.asarray(leaf) for leaf in leaves]
+        flat = self.primitive.bind(*leaves, call=call)
+        return jax.tree.unflatten(self._output(call, leaves), flat)
+
+    def defjvp(self, rule: Rule) -> Rule:
+        """Set the rule: `(*statics, primals, tangents) -> (primals_out, tangents_out)`."""
+        self._rule = rule
+        return rule
+
+    def _register(self) -> None:
+        self.primitive.def_impl(lambda *leaves, call: self._compiled(call)(*leaves))
+        self.primitive.def_abstract_eval(lambda *avals, call: self._avals(call, avals))
+        mlir.register_lowering(
+            self.primitive,
+            mlir.lower_fun(lambda *leaves, call: self._flat(call)(*leaves), multiple_results=True),
+        )
+        batching.primitive_batchers[self.primitive] = self._batch
+        ad.primitive_jvps[self.primitive] = self._jvp
+
+    def _single(self, call: _Call) -> Callable[..., Any]:
+        """The function of flat arguments, without a batch."""
+
+        def single(*leaves):
+            return self._function(*jax.tree.unflatten(call.treedef, leaves), *call.statics)
+
+        return single
+
+    def _flat(self, call: _Call) -> Callable[..., list[Any]]:
+        mapped = _mapped(self._single(call), call.axes)
+        return lambda *leaves: jax.tree.leaves(mapped(*leaves))
+
+    @lru_cache(maxsize=1024)  # noqa: B019  operations live as long as the program
+    def _compiled(self, call: _Call) -> Callable[..., list[Any]]:
+        return jax.jit(self._flat(call))
+
+    def _avals(self, call: _Call, avals: Sequence[Any]) -> list[Any]:
+        return list(_traced(self, call, tuple(avals)).out_avals)
+
+    def _output(self, call: _Call, leaves: Sequence[Any]) -> Any:
+        return _structure(self, call, tuple(jax.typeof(leaf) for leaf in leaves))
+
+    def _batch(self, leaves, dims, *, call: _Call):
+        flat = self.primitive.bind(*leaves, call=call._replace(axes=(*call.axes, tuple(dims))))
+        return flat, [0] * len(flat)
+
+    def _jvp(self, primals, tangents, *, call: _Call):
+        rule = self._rule
+        if rule is None:
+            msg = f"{self.__name__} has no derivative rule"
+            raise NotImplementedError(msg)
+
+        def flat_rule(primals, tangents):
+            args = jax.tree.unflatten(call.treedef, primals)
+            args_dot = jax.tree.unflatten(call.treedef, tangents)
+            outputs = rule(*call.statics, args, args_dot)
+            return tuple(jax.tree.leaves(output) for output in outputs)
+
+        axes = tuple((list(axes), list(axes)) for axes in call.axes)
+        tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
+        return _mapped(flat_rule, axes)(list(primals), tangents)
+
+
+def operation(statics: int = 0) -> Callable[[Callable[..., Any]], Operation]:
+    """Decorator: the function as an `Operation` with `statics` static arguments at its end."""
+    return partial(Operation, statics=statics)
+
+
+def _mapped(f: Callable[..., Any], axes: Sequence[Any]) -> Callable[..., Any]:
+    for in_axes in axes:
+        f = jax.vmap(f, in_axes=in_axes)
+    return f
+
+
+@lru_cache(maxsize=4096)
+def _traced(op: Operation, call: _Call, avals: tuple[Any, ...]) -> Any:
+    return jax.make_jaxpr(op._flat(call))(*avals)
+
+
+@lru_cache(maxsize=4096)
+def _structure(op: Operation, call: _Call, avals: tuple[Any, ...]) -> Any:
+    return jax.tree.structure(jax.eval_shape(op._single(call), *avals))
