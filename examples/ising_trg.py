@@ -14,7 +14,9 @@ next to the exact solution (Onsager 1944, Phys. Rev. 65, 117, equations 116 and 
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,9 @@ from difflinalg import linalg
 
 WEIGHT_FLOOR = 1e-16  # of a bond state, relative to the largest: keeps the root differentiable
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+
+Corners = tuple[Array, Array, Array, Array]
+State = tuple[Corners, Array]
 
 
 def ising_tensor(coupling: ArrayLike) -> Array:
@@ -59,53 +64,97 @@ def log_partition_per_site(tensor: Array, chi: int, steps: int) -> Array:
     if chi < 1 or steps < 1:
         msg = f"chi and steps are at least 1, got chi={chi}, steps={steps}"
         raise ValueError(msg)
-    total, step = jnp.zeros((), tensor.dtype), 0
-    while step < steps and tensor.shape != (chi,) * 4:
-        tensor, log_scale = _renormalise(tensor, chi)
-        total, step = total + log_scale / 2**step, step + 1
+    return _contract(tensor, chi, steps, lambda f, x: f(x))
+
+
+def _contract(tensor: Any, chi: int, steps: int, evaluate: Callable[[Callable, Any], Any]) -> Any:
+    """`lnZ / N` by a chain of functions, which `evaluate` applies one by one."""
+
+    def renormalise(state: State, step: ArrayLike) -> State:
+        corners, total = state
+        corners, log_scale = _renormalise(corners, chi)
+        return corners, total + log_scale / 2.0**step
+
+    def close(state: State) -> Array:
+        corners, total = state
+        return total + jnp.log(einsum("xsp,pqy,qrx,yrs->", *corners)) / 2**steps
+
+    state, step = evaluate(partial(_split_tensor, chi=chi), tensor), 1
+    while step < steps and _is_small_or_large(state, chi):
+        state, step = evaluate(partial(renormalise, step=step), state), step + 1
     if step < steps:
-        tensor, log_scales = lax.scan(
-            lambda t, _: _renormalise(t, chi), tensor, length=steps - step
+        state = jax.tree.map(lambda x: _pad(x, chi) if x.ndim == 3 else x, state)
+        state, _ = lax.scan(
+            lambda state, step: (evaluate(partial(renormalise, step=step), state), None),
+            state,
+            jnp.arange(step, steps),
         )
-        total += jnp.sum(log_scales / 2.0 ** jnp.arange(step, steps))
-    return total + jnp.log(einsum("abab->", tensor)) / 2**steps
+    return evaluate(close, state)
 
 
-def _renormalise(tensor: Array, chi: int) -> tuple[Array, Array]:
-    """One step: split along both diagonals, join around a plaquette; and the log of the scale.
+def _is_small_or_large(state: Any, chi: int) -> bool:
+    """Whether the bonds are still too few to fill `chi` states soon, or more than that."""
+    bonds, first, second = jax.tree.leaves(state)[0].shape
+    return bonds**2 <= chi or max(first, second) > chi
 
-    The scale is a constant: what is divided out here is added back by the caller.
-    """
+
+def _pad(corner: Array, chi: int) -> Array:
+    """Bond states of zero weight up to `chi`, for a loop needs equal shapes."""
+    return jnp.pad(corner, [(0, chi - size) for size in corner.shape])
+
+
+def _split_tensor(tensor: Array, chi: int) -> State:
+    """The corners of the first plaquette, and the log of what was divided out."""
     a, b = tensor.shape[:2]
-    scale = lax.stop_gradient(jnp.max(jnp.abs(tensor)))
-    tensor = tensor / scale
-    left_up, right_down = _split(tensor.reshape(a * b, a * b), chi)
-    down_left, up_right = _split(tensor.transpose(1, 2, 3, 0).reshape(a * b, a * b), chi)
-    k = right_down.shape[0]
+    rows, columns = tensor, tensor.transpose(1, 2, 3, 0)
+    return _split(((rows.reshape(a * b, -1),), (columns.reshape(a * b, -1),)), a, b, chi)
+
+
+def _renormalise(corners: Corners, chi: int) -> tuple[Corners, Array]:
+    """One step: join the corners around a plaquette, split the result along both diagonals.
+
+    The joined tensor is not formed: its two matrices are products of two halves each.
+    """
+    top_left, top_right, bottom_right, bottom_left = corners
+    k, a, b = top_left.shape
+    left = einsum("xsp,wrs->xwpr", top_left, bottom_left).reshape(-1, a * b)
+    right = einsum("pqy,qrz->przy", top_right, bottom_right).reshape(a * b, -1)
+    bottom = einsum("wrs,qrz->wzsq", bottom_left, bottom_right).reshape(-1, a * b)
+    top = einsum("pqy,xsp->sqyx", top_right, top_left).reshape(-1, k * k)
+    return _split(((left, right), (bottom, top)), k, k, chi)
+
+
+def _split(diagonals, a: int, b: int, chi: int) -> tuple[Corners, Array]:
+    """The corners of the next plaquette, from the matrices of one tensor along both diagonals.
+
+    Returns the logarithm of what was divided out, a constant.
+    """
+    (left_up, right_down), log_scale = _halves(diagonals[0], chi)
+    (down_left, up_right), other_log_scale = _halves(diagonals[1], chi)
     # The plaquette has the bonds p (top), q (right), r (bottom), s (left).
-    top_left = right_down.reshape(k, a, b)  # (x, s, p)
-    top_right = down_left.reshape(b, a, k)  # (p, q, y)
-    bottom_right = left_up.reshape(a, b, k)  # (q, r, z)
-    bottom_left = up_right.reshape(k, b, a)  # (w, r, s)
-    left_half = einsum("xsp,wrs->xwpr", top_left, bottom_left).reshape(k * k, a * b)
-    right_half = einsum("pqy,qrz->przy", top_right, bottom_right).reshape(a * b, k * k)
-    joined = jnp.matmul(left_half, right_half, precision=lax.Precision.HIGHEST)
-    return joined.reshape(k, k, k, k), jnp.log(scale)
+    top_left = right_down.reshape(-1, a, b)  # (x, s, p)
+    top_right = down_left.reshape(b, a, -1)  # (p, q, y)
+    bottom_right = left_up.reshape(a, b, -1)  # (q, r, z)
+    bottom_left = up_right.reshape(-1, b, a)  # (w, r, s)
+    corners = top_left, top_right, bottom_right, bottom_left
+    return corners, 0.5 * (log_scale + other_log_scale)
 
 
-def _split(matrix: Array, chi: int) -> tuple[Array, Array]:
-    """`matrix ~ (A V / W) (W V^H)` with `W = (U^H A V)^(1/2)`, that is `U sqrt(s)`, `sqrt(s) V^H`.
+def _halves(factors: tuple[Array, ...], chi: int) -> tuple[tuple[Array, Array], Array]:
+    """`A / s[0] ~ (A V / W) (W V^H)` with `W = (U^H A V)^(1/2)`: `U sqrt(s)` and `sqrt(s) V^H`.
 
     Written with the projected matrix and not its eigenvalues, it needs no derivative inside of a
     multiplet, and is right where singular values coincide.
     """
-    k = min(chi, *matrix.shape)
-    u, s, vh, _ = linalg.svd_trunc(matrix, k, keep_multiplets=True)
+    k = min(chi, *(size for factor in factors for size in factor.shape))
+    u, s, vh, _ = linalg.svd_trunc(factors, k, keep_multiplets=True)
     scale = lax.stop_gradient(s[0])
-    image = einsum("ij,kj->ik", matrix, vh.conj()) / scale
+    image = vh.conj().T / scale
+    for factor in reversed(factors):
+        image = einsum("ij,jk->ik", factor, image)
     root = _square_root(einsum("ji,jk->ik", u.conj(), image), lax.stop_gradient(s / scale))
     halves = jnp.linalg.solve(root.T, image.T).T, einsum("ij,jk->ik", root, vh)
-    return halves[0] * scale, halves[1]
+    return halves, jnp.log(scale)
 
 
 def _square_root(core: Array, weights: Array) -> Array:
@@ -127,18 +176,29 @@ def _square_root(core: Array, weights: Array) -> Array:
     )
 
 
+def _second_order(f: Callable, series: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """Value, first and second derivative of `f` along a path, by nested forward mode.
+
+    The same for each function of a chain as for the whole; but a loop does not carry the first
+    derivative twice.
+    """
+    x, x_dot, x_ddot = series
+
+    def slope(x: Any, x_dot: Any) -> tuple[Any, Any]:
+        return jax.jvp(f, (x,), (x_dot,))
+
+    (y, y_dot), (_, y_ddot) = jax.jvp(slope, (x, x_dot), (x_dot, x_ddot))
+    return y, y_dot, y_ddot
+
+
 @partial(jax.jit, static_argnums=(1, 2))
 def thermodynamics(couplings: Array, chi: int, steps: int) -> tuple[Array, Array, Array]:
     """`lnZ / N`, `E / N` and `C / N` for each coupling, by nested forward mode."""
 
-    def log_z(coupling: Array) -> Array:
-        return log_partition_per_site(ising_tensor(coupling), chi, steps)
-
-    def slope(coupling: Array) -> tuple[Array, Array]:
-        return jax.jvp(log_z, (coupling,), (jnp.ones_like(coupling),))
-
     def one(coupling: Array) -> tuple[Array, Array, Array]:
-        (value, first), (_, second) = jax.jvp(slope, (coupling,), (jnp.ones_like(coupling),))
+        series = coupling, jnp.ones_like(coupling), jnp.zeros_like(coupling)
+        tensors = _second_order(ising_tensor, series)
+        value, first, second = _contract(tensors, chi, steps, _second_order)
         return value, -first, coupling**2 * second
 
     return lax.map(one, couplings)

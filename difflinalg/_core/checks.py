@@ -1,5 +1,6 @@
 """Checks of arguments at trace time. Every error text of the library stands in this file."""
 
+import itertools
 from typing import NoReturn
 
 import jax
@@ -33,6 +34,27 @@ def as_matrix(name: str, a: ArrayLike) -> Array:
         )
         raise ValueError(msg)
     return array
+
+
+def as_factors(name: str, a: ArrayLike | tuple[ArrayLike, ...]) -> tuple[Array, ...]:
+    """The factors of a product of matrices, of one dtype and with the same batch dimensions.
+
+    A single matrix is its own factor.
+    """
+    if not isinstance(a, tuple):
+        return (as_matrix(name, a),)
+    if not a:
+        msg = f"{name} needs at least one factor, got an empty tuple."
+        raise ValueError(msg)
+    factors = [as_matrix(name, factor) for factor in a]
+    pairs = itertools.pairwise(factors)
+    if any(left.shape[-1] != right.shape[-2] for left, right in pairs):
+        refuse_shapes(name, *(factor.shape for factor in factors))
+    dtype = jnp.result_type(*factors)
+    batch = jnp.broadcast_shapes(*(factor.shape[:-2] for factor in factors))
+    return tuple(
+        jnp.broadcast_to(factor.astype(dtype), (*batch, *factor.shape[-2:])) for factor in factors
+    )
 
 
 def as_square(name: str, a: ArrayLike) -> Array:

@@ -48,13 +48,13 @@ def multiplet_rtol(dtype: DTypeLike) -> float:
     return epsilon(dtype) ** (2.0 / 3.0)
 
 
-def subspace_rtol(dtype: DTypeLike) -> float:
+def subspace_rtol(dtype: DTypeLike, size: int) -> float:
     """Residual, relative to the largest value, at which a subspace iteration has converged.
 
-    32 epsilon: what a full decomposition attains (its backward error is a modest multiple of
-    epsilon), so that the truncated result is not the less accurate one.
+    The rounding of inner products of `size` terms, 4 epsilon times its square root: what a full
+    decomposition attains, so that the truncated result is not the less accurate one.
     """
-    return 32.0 * epsilon(dtype)
+    return 4.0 * max(size, 64) ** 0.5 * epsilon(dtype)
 
 
 def solve_rtol(dtype: DTypeLike) -> float:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core import tolerances
-from difflinalg._core.algebra import adjoint, herm, mm
+from difflinalg._core.algebra import adjoint, herm, lower_triangular_inverse, mm
 
 FIRST_PRODUCTS = 3  # converge at a decay of about 1e-4 in a product, typical where ranks pay
 
@@ -46,8 +46,10 @@ def subspace_svd(a: Array, rank: int, width: int, max_products: int) -> tuple[Bl
         def product(_: Array, vh: Array) -> Array:
             return mm(mm(orthonormal(vh, 1), a_h), a)
 
-        vh = lax.fori_loop(0, block.products, product, block.image)
-        vh = orthonormal(vh, 2)
+        vh = lax.fori_loop(1, block.products, product, block.image)
+        # Two products in a row square the small values down to rounding; not the last time.
+        uh = orthonormal(mm(orthonormal(vh, 1), a_h), 1)
+        vh = orthonormal(mm(uh, a), 2)
         uh = orthonormal(mm(vh, a_h), 2)
         image = mm(uh, a)
         w, s, zh = jnp.linalg.svd(mm(image, adjoint(vh)))
@@ -103,7 +105,7 @@ def orthonormal(y: Array, passes: int) -> Array:
     for _ in range(passes):
         gram = mm(q, adjoint(q)) + shift * eye
         factor = jnp.linalg.cholesky(gram, symmetrize_input=False)
-        q = mm(lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True), q)
+        q = mm(lower_triangular_inverse(factor), q)
         shift = jnp.where(_row_norms(q) < 0.7, 1.0, 0.0).astype(norms.dtype)
     return q
 
@@ -137,7 +139,7 @@ def _ritz_block(uh: Array, s: Array, vh: Array, image: Array, rank: int, rounds:
     residual = jnp.max(residuals[:rank])
     tiny = jnp.finfo(s.dtype).tiny
     ratio = jnp.clip(size[-1] / jnp.maximum(size[rank - 1], tiny), 1e-8, 0.999)
-    target = tolerances.subspace_rtol(s.dtype) * size[0]
+    target = tolerances.subspace_rtol(s.dtype, max(uh.shape[1], vh.shape[1])) * size[0]
     excess = jnp.maximum(residual, tiny) / jnp.maximum(target, tiny)
     products = jnp.ceil(jnp.log(excess) / (-2.0 * jnp.log(ratio)))
     return Block(uh, s, vh, image, residual, rounds + 1, _as_count(products))
@@ -157,7 +159,8 @@ def _until_converged(one_round: Callable[[Block], Block], first: Block, max_prod
 
 
 def _has_converged(block: Block) -> Array:
-    return block.residual <= tolerances.subspace_rtol(block.s.dtype) * jnp.abs(block.s[0])
+    rtol = tolerances.subspace_rtol(block.s.dtype, max(block.uh.shape[1], block.vh.shape[1]))
+    return block.residual <= rtol * jnp.abs(block.s[0])
 
 
 def _completed(block: Block, rank: int, shape: tuple[int, ...]) -> Block:

@@ -21,7 +21,7 @@ the cluster without rotating inside of it, and a loss that depends on the cluste
 projectors is exact to every order. Values whose difference matters use `U^H A V`, not `diag(s)`.
 """
 
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -62,6 +62,9 @@ class SVDTruncResult(NamedTuple):
     info: TruncationInfo
 
 
+Factors = tuple[Array, ...]  # of the matrix that is decomposed, itself if there is one
+
+
 class Kept(NamedTuple):
     """Differentiated part of the decomposition; columns that are not kept are zero."""
 
@@ -71,7 +74,7 @@ class Kept(NamedTuple):
 
 
 def svd_trunc(
-    a: ArrayLike,
+    a: ArrayLike | tuple[ArrayLike, ...],
     rank: int,
     *,
     keep_multiplets: bool = False,
@@ -81,7 +84,9 @@ def svd_trunc(
     """The `rank` largest singular triplets, `A ~ U diag(S) Vh`.
 
     Args:
-        a: shape `(..., m, n)`, real or complex.
+        a: shape `(..., m, n)`, real or complex; or a tuple of matrices whose product is
+            decomposed. The factors are multiplied once for the value; derivatives see the factors
+            alone, and products of tangents are not formed.
         rank: how many triplets to keep, a Python integer from 1 to `min(m, n)`.
         keep_multiplets: where the rank cuts through equal singular values, drop the members
             inside of it too; the columns of `U`, the rows of `Vh` and the values dropped this
@@ -127,33 +132,34 @@ def svd_trunc(
         algorithms" (2025), arXiv:2311.11894, section III (the truncation term).
         Halko, Martinsson and Tropp, "Finding structure with randomness" (2011), section 4.5.
     """
-    matrix = checks.as_matrix("svd_trunc", a)
-    spec = truncation(
-        "svd_trunc", rank, min(matrix.shape[-2:]), full, keep_multiplets, multiplet_rtol
-    )
-    checks.refuse_nonfinite("svd_trunc", matrix)
-    return _svd_trunc(matrix, spec)
+    factors = checks.as_factors("svd_trunc", a)
+    limit = min(factors[0].shape[-2], factors[-1].shape[-1])
+    spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol)
+    for factor in factors:
+        checks.refuse_nonfinite("svd_trunc", factor)
+    return _svd_trunc(factors, spec)
 
 
 @partial(jax.jit, static_argnums=1)
-def _svd_trunc(a: Array, spec: Truncation) -> SVDTruncResult:
+def _svd_trunc(a: Factors, spec: Truncation) -> SVDTruncResult:
     one = partial(_svd_trunc_one, spec=spec)
-    for _ in range(a.ndim - 2):
+    for _ in range(a[0].ndim - 2):
         one = jax.vmap(one)
     return one(a)
 
 
-def _svd_trunc_one(a: Array, spec: Truncation) -> SVDTruncResult:
+def _svd_trunc_one(a: Factors, spec: Truncation) -> SVDTruncResult:
     kept, deflation = svd_trunc_core(a, spec, 0)
     vh = adjoint(kept.v)
-    rest = a - mm(kept.u * kept.s, vh)
+    rest = mm(*lax.stop_gradient(a)) - mm(*lax.stop_gradient((kept.u * kept.s, vh)))
     info = truncation_info(rest, kept.s, lax.stop_gradient(deflation))
     return SVDTruncResult(kept.u, kept.s, vh, info)
 
 
 @operation(statics=2)
-def svd_trunc_core(a: Array, spec: Truncation, level: int) -> tuple[Kept, Deflation]:
+def svd_trunc_core(factors: Factors, spec: Truncation, level: int) -> tuple[Kept, Deflation]:
     """Kept triplets and deflation; `level` is the number of rules above this one."""
+    a = mm(*factors)
 
     def in_full() -> subspace.Block:
         u, s, vh = jnp.linalg.svd(a, full_matrices=False)
@@ -182,11 +188,21 @@ def _svd_trunc_core_jvp(spec, level, primals, tangents):
     return (kept, deflation), (kept_dot, jax.tree.map(jnp.zeros_like, deflation))
 
 
-def svd_trunc_tangents(a: Array, kept: Kept, deflation: Deflation, a_dot: Array) -> Kept:
-    """Tangents of the kept triplets from the tangent of `A`."""
+def _times(a: Factors, x: Array) -> Array:
+    """The product `A x`, from right to left."""
+    return reduce(lambda y, factor: mm(factor, y), a[::-1], x)
+
+
+def _adjoint_times(a: Factors, x: Array) -> Array:
+    """The product `A^H x`."""
+    return reduce(lambda y, factor: adjoint_mm(factor, y), a, x)
+
+
+def svd_trunc_tangents(a: Factors, kept: Kept, deflation: Deflation, a_dot: Factors) -> Kept:
+    """Tangents of the kept triplets from the tangent of `A`, both as products of factors."""
     u, s, v = kept
-    a_dot_v = mm(a_dot, v)
-    a_dot_h_u = adjoint_mm(a_dot, u)
+    a_dot_v = jax.jvp(lambda a: _times(a, v), (a,), (a_dot,))[1]
+    a_dot_h_u = jax.jvp(lambda a: _adjoint_times(a, u), (a,), (a_dot,))[1]
     t = mm(adjoint(u), a_dot_v)
     s_row, s_column = s[None, :], s[:, None]
     even = inv0(s_row - s_column, deflation.cluster) * herm(t)
@@ -201,17 +217,17 @@ def svd_trunc_tangents(a: Array, kept: Kept, deflation: Deflation, a_dot: Array)
 
 
 def _outside(
-    a: Array, kept: Kept, deflation: Deflation, g_u: Array, g_v: Array
+    a: Factors, kept: Kept, deflation: Deflation, g_u: Array, g_v: Array
 ) -> tuple[Array, Array]:
     """`X` and `Y` of the module docstring."""
     u, s, v = kept
-    inverse = _core_inverse(mm(adjoint(u), mm(a, v)), s, deflation.floor)
+    inverse = _core_inverse(mm(adjoint(u), _times(a, v)), s, deflation.floor)
 
     def b(x: Array) -> Array:
-        return mm(a, x) - mm(u * s, mm(adjoint(v), x))
+        return _times(a, x) - mm(u * s, mm(adjoint(v), x))
 
     def b_adjoint(x: Array) -> Array:
-        return adjoint_mm(a, x) - mm(v * s, mm(adjoint(u), x))
+        return _adjoint_times(a, x) - mm(v * s, mm(adjoint(u), x))
 
     inv_s = inv0(lax.stop_gradient(s), deflation.floor)
     ratio = jnp.abs(deflation.s)[:, None] * inv_s * deflation.dropped[:, None]
@@ -224,7 +240,7 @@ def _outside(
         lambda x: x - mm(b(mm(b_adjoint(x), inverse)), inverse),
         mm(g_u + b(mm(g_v, inverse)), inverse),
         preconditioner,
-        max_steps=10 * sum(a.shape),
+        max_steps=10 * sum(g.shape[0] for g in (g_u, g_v)),
     )
     return x, mm(g_v + b_adjoint(x), inverse)
 
@@ -238,4 +254,11 @@ def _core_inverse(core: Array, s: Array, floor: Array) -> Array:
     live = jnp.where(values > floor, 1.0, 0.0).astype(s.dtype)
     core = herm(core) * live * live[:, None]
     regular = diagonal_matrix(jnp.where(live > 0.0, values, 1.0)) + core - lax.stop_gradient(core)
-    return jnp.linalg.inv(regular) * live * live[:, None]
+    diagonal = jnp.where(live > 0.0, values, 1.0)[:, None]
+    inverse = lax.custom_linear_solve(
+        partial(mm, regular),
+        jnp.eye(s.shape[0], dtype=core.dtype),
+        lambda _, b: b / diagonal,
+        lambda _, b: b / diagonal,
+    )
+    return inverse * live * live[:, None]

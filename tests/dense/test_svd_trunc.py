@@ -384,3 +384,49 @@ def test_errors_name_the_function_the_value_and_the_remedy():
     with pytest.raises(ValueError, match="svd_trunc got a matrix that contains NaN"):
         linalg.svd_trunc(a.at[0, 0].set(jnp.nan), 1)
     assert linalg.svd_trunc(a, np.int64(1)).S.shape == (1,)
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.complex128])
+def test_product_of_factors_is_decomposed_like_its_product(dtype, full):
+    left, right = random_array(1, (9, 7), dtype), random_array(2, (7, 8), dtype)
+    directions = random_array(3, (9, 7), dtype), random_array(4, (7, 8), dtype)
+    weight = random_array(5, (9, 8), dtype)
+
+    def loss(decompose):
+        def of_factors(left, right):
+            u, s, vh, _ = decompose(left, right)
+            return jnp.sum(jnp.abs(weight * ((u * jnp.sin(s)) @ vh)) ** 2)
+
+        return of_factors
+
+    def derivatives(f):
+        gradient = jax.grad(lambda x: f(*x))
+        return jax.jvp(gradient, ((left, right),), (directions,))
+
+    product = jax.jit(
+        lambda: derivatives(loss(lambda x, y: linalg.svd_trunc((x, y), 3, full=full)))
+    )()
+    formed = jax.jit(
+        lambda: derivatives(loss(lambda x, y: linalg.svd_trunc(x @ y, 3, full=full)))
+    )()
+    for got, want in zip(jax.tree.leaves(product), jax.tree.leaves(formed), strict=True):
+        close(got, want, 1e-10)
+
+
+def test_product_of_factors_broadcasts_and_maps_and_reports_the_error():
+    left, right = random_array(1, (3, 6, 4)), random_array(2, (4, 5))
+    u, s, vh, info = linalg.svd_trunc((left, right), 2)
+    mapped = jax.vmap(lambda x: linalg.svd_trunc((x, right), 2))(left)
+    close(s, mapped.S, 1e-13)
+    rest = np.linalg.norm(left @ right - (u * s[:, None]) @ vh, axis=(-2, -1))
+    close(info.error, rest, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("factors", "error"),
+    [((), "at least one factor"), ((np.ones((2, 3)), np.ones((2, 3))), "shapes that do not fit")],
+)
+def test_factors_that_do_not_fit_are_refused(factors, error):
+    with pytest.raises(ValueError, match=error):
+        linalg.svd_trunc(factors, 1)

@@ -103,6 +103,18 @@ def test_second_derivative_is_that_of_the_approximant(chi, expected, rtol):
     np.testing.assert_allclose(heat[0] / coupling**2, expected, rtol=rtol)
 
 
+def test_thermodynamics_are_nested_derivatives_of_one_function():
+    def f(coupling):
+        return trg.log_partition_per_site(trg.ising_tensor(coupling), 4, 6)
+
+    def nested(k):
+        return f(k), jax.jacfwd(f)(k), jax.jacfwd(jax.jacfwd(f))(k)
+
+    value, first, second = jax.jit(nested)(0.44)
+    got = np.concatenate(trg.thermodynamics(jnp.array([0.44]), 4, 6))
+    np.testing.assert_allclose(got, [value, -first, 0.44**2 * second], rtol=1e-10)
+
+
 @partial(jax.jit, static_argnames=("chi", "steps"))
 def log_z(tensor, chi, steps):
     return trg.log_partition_per_site(tensor, chi, steps)
