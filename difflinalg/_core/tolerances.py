@@ -74,3 +74,22 @@ def rounding_slack(dtype: DTypeLike) -> float:
     enough that what it hides at well separated arguments is of order `eps^(3/4)`.
     """
     return epsilon(dtype) ** -0.25
+
+
+# Loops and reversible programs (_memory).
+
+
+def reconstruction_rtol(dtype: DTypeLike) -> float:
+    """Error of a carry computed backwards that counts as rounding: `sqrt(eps)`.
+
+    Half of the digits of the gradient are then left; a wrong inverse is seldom wrong by less.
+    """
+    return epsilon(dtype) ** 0.5
+
+
+def contraction_rtol(dtype: DTypeLike, size: int) -> float:
+    """Residual of a fixed point, relative to the norm of the right-hand side, that is rounding.
+
+    Each of `size` entries is rounded a few times: `4 eps sqrt(size)`, but 8 epsilon at least.
+    """
+    return 4.0 * epsilon(dtype) * max(size, 4) ** 0.5
