@@ -24,6 +24,8 @@ class _State(NamedTuple):
     x: Tree
     residual: Tree
     norm: Array
+    last_norm: Array
+    noise: Array  # of one evaluation of the residual
     count: Array
     valid: Array
 
@@ -95,24 +97,34 @@ def _norm(tree: Tree) -> Array:
 
 
 def _contract(residual: Callable[[Tree], Tree], guess: Tree, bound: float, y: Tree) -> Tree:
-    """The root of `residual` by `x <- x - residual(x)`; NaN if that does not contract as said."""
+    """The root of `residual` by `x <- x - residual(x)`; NaN if that does not contract as said.
+
+    The noise of each evaluation adds up to `noise / (1 - bound)`, below which nothing is gained.
+    """
     dtype = jnp.result_type(*jax.tree.leaves(guess))
     eps, size = tolerances.epsilon(dtype), sum(leaf.size for leaf in jax.tree.leaves(guess))
-    rounding = tolerances.contraction_rtol(dtype, size) * _norm(y)
+    rtol, size_y = tolerances.contraction_rtol(dtype, size), _norm(y)
     limit = 8 + math.ceil(math.log(eps * (1.0 - bound)) / math.log(bound)) if bound else 8
 
     def body(state: _State) -> _State:
         x = jax.tree.map(jnp.subtract, state.x, state.residual)
         new = residual(x)
-        norm = _norm(new)
-        return _State(x, new, norm, state.count + 1, norm <= bound * state.norm + rounding)
+        norm, noise = _norm(new), rtol * (_norm(x) + size_y)
+        valid = norm <= bound * state.norm + noise
+        return _State(x, new, norm, state.norm, noise, state.count + 1, valid)
+
+    def attained(state: _State) -> Array:
+        return state.norm <= state.noise / (1.0 - bound)
 
     def unfinished(state: _State) -> Array:
-        return (state.norm > rounding) & (state.count < limit) & state.valid
+        stagnates = attained(state) & (state.norm >= state.last_norm)
+        return (state.norm > state.noise) & ~stagnates & (state.count < limit) & state.valid
 
     first = residual(guess)
-    start = _State(guess, first, _norm(first), jnp.zeros((), jnp.int32), jnp.array(True))
+    norm, noise = _norm(first), 2.0 * rtol * size_y
+    zero = jnp.zeros((), jnp.int32)
+    start = _State(guess, first, norm, jnp.full_like(norm, jnp.inf), noise, zero, jnp.array(True))
     last = lax.while_loop(unfinished, body, start)
-    good = last.valid & (last.norm <= rounding)
+    good = last.valid & attained(last)
     # The last residual is at hand: one more step costs no call of g.
     return jax.tree.map(lambda x, r: jnp.where(good, x - r, jnp.nan), last.x, last.residual)

@@ -142,10 +142,10 @@ def convergence():
     y0 = np.array([0.0, 1.0])
     heun = memory.reversible_heun(oscillator)
     pair = memory.mccallum_foster(rk4_step)
-    # q' = p + t, p' = -q + t has the solution q = cos t + 1 t, p = -sin t + 1 - t, shifted.
+    # q' = p + t, p' = -q + t has the solution q = cos t + t + 1, p = 1 - t - sin t.
     force, velocity = lambda t, q: -q + t, lambda t, p: p + t
-    start = (np.array([1.0]), np.array([1.0]))
-    exact = np.array([np.cos(1.0) + 1.0])
+    start = (np.array([2.0]), np.array([1.0]))
+    exact = np.array([np.cos(1.0) + 2.0])
     return {
         "reversible Heun": (heun, memory.reversible_heun_start(oscillator, 0.0, y0), EXACT, 2),
         "McCallum-Foster": (pair, (y0, y0), EXACT, 4),
@@ -227,7 +227,7 @@ def test_chain_refuses_inputs_that_do_not_fit():
 
 def test_arguments_of_steps_are_checked():
     with pytest.raises(ValueError, match="0 <= lipschitz < 1, got 1"):
-        memory.residual_block(lambda c, x: c, 1.0)
+        memory.residual_block(lambda c, _: c, 1.0)
     with pytest.raises(ValueError, match="0 < coupling <= 1"):
         memory.mccallum_foster(rk4, 0.0)
     with pytest.raises(ValueError, match="2 kicks and 2 drifts"):
