@@ -325,3 +325,53 @@ def check_decay(decay: float) -> None:
     if isinstance(decay, Tracer) or not 0.0 < decay <= 1.0:
         msg = f"momentum_start needs a Python number 0 < least_decay <= 1, got {decay}."
         raise ValueError(msg)
+
+
+class StepLimitError(RuntimeError):
+    """A loop has not come to its end within its bound; `carry` is its last carry."""
+
+    def __init__(self, message: str, carry: object):
+        super().__init__(message)
+        self.carry = carry
+
+
+def refuse_step_limit(name: str, more: Array, max_steps: int | None, carry: object) -> None:
+    """Refuse an unfinished loop where that can be seen, outside of transformations."""
+    if isinstance(more, Tracer) or not bool(more):
+        return
+    msg = (
+        f"{name} has not come to its end within max_steps={max_steps}; raise max_steps, or look "
+        "at the carry that this exception holds. Under jit the result would be NaN."
+    )
+    raise StepLimitError(msg, carry)
+
+
+def check_bound(name: str, max_steps: object) -> int:
+    """The bound of a loop with nested checkpoints."""
+    if max_steps is None:
+        msg = (
+            f"{name} with Nested checkpoints needs max_steps, a Python integer; Online(slots) "
+            "needs no bound."
+        )
+        raise ValueError(msg)
+    return check_positive(name, "max_steps", max_steps, 0)
+
+
+def check_kind(name: str, checkpoints: object, kinds: tuple[type, ...]) -> None:
+    """Refuse checkpoints that a loop cannot follow."""
+    if not isinstance(checkpoints, kinds):
+        listed = " or ".join(kind.__name__ for kind in kinds)
+        msg = f"{name} takes checkpoints={listed}, got {checkpoints!r}."
+        raise TypeError(msg)
+
+
+def as_condition(name: str, value: ArrayLike) -> Array:
+    """The value of a loop condition, a Boolean scalar."""
+    condition = jnp.asarray(value)
+    if condition.shape != () or condition.dtype != jnp.bool_:
+        msg = (
+            f"{name} needs a condition that returns a Boolean scalar, got "
+            f"{condition.dtype}{list(condition.shape)}."
+        )
+        raise TypeError(msg)
+    return condition

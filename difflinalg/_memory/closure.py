@@ -47,6 +47,17 @@ def element(xs: Tree) -> Tree:
     return jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), xs)
 
 
+def strong_like(carry: Tree, returned: Tree) -> Tree:
+    """The carry with the dtypes that a step returns, where its own are those of Python numbers."""
+    if jax.tree.structure(returned) != jax.tree.structure(carry):
+        return carry
+    return jax.tree.map(
+        lambda old, new: old.astype(new.dtype) if jax.typeof(old).weak_type else old,
+        carry,
+        returned,
+    )
+
+
 def is_inexact(leaf: Array) -> bool:
     """Whether a leaf has a derivative."""
     return jnp.issubdtype(leaf.dtype, jnp.inexact)
@@ -72,10 +83,11 @@ def add(left: Tree, right: Tree) -> Tree:
     return jax.tree.map(jnp.add, left, right)
 
 
-def pullback(function: Pure, *args: Tree) -> tuple[Tree, Callable[[Tree], tuple[Tree, ...]]]:
-    """The value of `function(*args)` and its pullback.
+def pullback(function: Pure, *args: Tree) -> tuple[Tree, Callable[[Tree], tuple[tuple[Tree, ...]]]]:
+    """The value of `function(*args)` and its pullback, a pytree that a rule can hold.
 
-    The pullback takes the cotangent of `inexact(value)` and returns those of `inexact(args)`.
+    The pullback takes the cotangent of `inexact(value)` and returns a tuple with one entry, the
+    tuple of cotangents of `inexact(args)`.
     """
 
     def on_inexact(moving: Tree) -> tuple[Tree, Tree]:
@@ -95,4 +107,4 @@ def pullback(function: Pure, *args: Tree) -> tuple[Tree, Callable[[Tree], tuple[
         fixed_value,
         is_leaf=lambda leaf: leaf is None,
     )
-    return value, lambda cotangent: pull(cotangent)[0]
+    return value, pull

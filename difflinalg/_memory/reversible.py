@@ -113,7 +113,7 @@ def reversible_scan(
     if count == 0:
         carry, ys = lax.scan(step, carry, xs, length=0)
         return (carry, ys, jnp.zeros(())) if return_error else (carry, ys)
-    carry = strong_carry(step, carry, closure.element(xs))
+    carry = closure.strong_like(carry, jax.eval_shape(step, carry, closure.element(xs))[0])
     reversal = _reversal(step, inverse, closure.shapes(carry), closure.element(xs))
     if rtol is None:
         leaves = [leaf.dtype for leaf in jax.tree.leaves(carry) if closure.is_inexact(leaf)]
@@ -129,18 +129,6 @@ def reversible_scan(
         return reversal.back(v, c, x), state, None
 
     return end, ys, _backwards(plan, back, None, last, marks, inputs)[2]
-
-
-def strong_carry(step: Callable[..., tuple[Tree, Tree]], carry: Tree, x: Tree) -> Tree:
-    """The carry with the dtypes that `step` returns, where its own are those of Python numbers."""
-    returned = jax.eval_shape(step, carry, x)[0]
-    if jax.tree.structure(returned) == jax.tree.structure(carry):
-        carry = jax.tree.map(
-            lambda old, new: old.astype(new.dtype) if jax.typeof(old).weak_type else old,
-            carry,
-            returned,
-        )
-    return carry
 
 
 def _reversal(step: Callable, inverse: Callable, carry: Tree, x: Tree) -> _Reversal:
@@ -159,7 +147,7 @@ def _reversal(step: Callable, inverse: Callable, carry: Tree, x: Tree) -> _Rever
     def undo(w: Tree, v: Tree, c_next: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
         c = back(v, c_next, x)
         _, pull = closure.pullback(forward, w, c, x)
-        return (c, *pull((c_bar, y_bar)))
+        return (c, *pull((c_bar, y_bar))[0])
 
     return _Reversal(forward, back, undo, w, v)
 
