@@ -128,8 +128,8 @@ def while_loop(
 
     Cost:
         Of `N` steps `Nested(L)` evaluates about `L N` in reverse mode and keeps about
-        `L max_steps^(1/L)` carries. `Online(s)` keeps s carries and evaluates at most 1.3 times
-        what the optimal schedule for a known number of steps does.
+        `L max_steps^(1/L)` carries. `Online(s)` keeps s carries and evaluates at most `N` times
+        more than the optimal schedule for a known number of steps: 5156 for 1000 in 10 slots.
 
     Example:
         >>> import jax
@@ -166,9 +166,14 @@ def while_loop(
 
 
 def _unless(bad: Array, leaf: Array) -> Array:
-    """The leaf, or the value of its dtype that nobody takes for a result."""
+    """The leaf, or the value of its dtype that nobody takes for a result.
+
+    A factor and not a selection: the derivative has to be NaN too.
+    """
+    if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+        return lax.complex(_unless(bad, jnp.real(leaf)), _unless(bad, jnp.imag(leaf)))
     if closure.is_inexact(leaf):
-        return jnp.where(bad, jnp.nan, leaf)
+        return leaf * jnp.where(bad, jnp.nan, 1.0).astype(leaf.dtype)
     if jnp.issubdtype(leaf.dtype, jnp.integer):
         info = jnp.iinfo(leaf.dtype)
         return jnp.where(bad, info.min if info.min < 0 else info.max, leaf)

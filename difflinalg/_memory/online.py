@@ -45,10 +45,9 @@ def _differentiable(
         go_on = test(v, carry)
         return go_on if max_steps is None else go_on & (count < max_steps)
 
-    zero = jnp.zeros((), jnp.int32)
-
     @jax.custom_vjp
     def run(w: Tree, v: Tree, carry: Tree) -> Tree:
+        zero = jnp.zeros((), jnp.int32)
         return lax.while_loop(
             lambda state: unfinished(v, *state),
             lambda state: (step(w, state[0]), state[1] + 1),
@@ -62,7 +61,8 @@ def _differentiable(
             stack = treeverse.push(stack, c, count, count % stride == 0)
             return step(w, c), count + 1, stack, stride
 
-        start = (carry, zero, treeverse.new_stack(carry, slots), jnp.ones((), jnp.int32))
+        zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
+        start = (carry, zero, treeverse.new_stack(carry, slots), one)
         end, count, stack, _ = lax.while_loop(
             lambda state: unfinished(v, state[0], state[1]), sweep, start
         )
@@ -78,6 +78,7 @@ def _differentiable(
             w_new, c_bar = pull(c_bar)[0]
             return i - 1, stack, c_bar, closure.add(w_bar, w_new)
 
+        stack = treeverse.cheapest(stack, count)
         start = (count - 1, stack, closure.drop_float0(cotangent), closure.zeros(w))
         _, _, c_bar, w_bar = lax.while_loop(lambda state: state[0] >= 0, back, start)
         return w_bar, None, c_bar

@@ -29,7 +29,7 @@ class Revolve:
     """The optimal schedule for a known number of steps: reverse mode.
 
     Reverse mode keeps `slots` carries, the first one included, and evaluates the step as often as
-    the optimal schedule must: `p(N, slots) + N` times, see `evaluations`.
+    the optimal schedule must: `p(N, slots) + N` times: 4636 for 1000 steps in 10 slots.
 
     Raises:
         ValueError: if `slots` is not positive.
@@ -47,7 +47,7 @@ class Online:
 
     On the way forwards the carries at multiples of a stride are kept; when the `slots` are full,
     every other one is given up and the stride doubled. The way back follows the optimal schedule
-    between them.
+    between those that it pays to keep: at most N evaluations more than `Revolve` needs.
 
     Raises:
         ValueError: if `slots` is not positive.

@@ -115,6 +115,40 @@ def stride(steps: Array, slots: Array) -> Array:
     return jnp.clip(length, 1, steps - 1).astype(jnp.int32)
 
 
+def cheapest(stack: Stack, steps: Array) -> Stack:
+    """The stack without its last checkpoints, where their slots serve better on the way back.
+
+    The cost of the way back is known for any number of checkpoints that stay: each reverses the
+    steps up to the next with the slots that are left by then.
+    """
+    count = stack.order.shape[0]
+    real = jnp.result_type(float)
+    places = jnp.arange(count)
+    ends = jnp.concatenate([stack.positions[1:], stack.positions[-1:]])
+    free = (count - places).astype(real)
+    between = _advances(jnp.maximum(ends - stack.positions, 0).astype(real), free)
+    before = jnp.cumsum(between) - between
+    total = before + _advances((steps - stack.positions).astype(real), free)
+    best = jnp.argmin(jnp.where(places < stack.used, total, jnp.inf)) + 1
+    return stack._replace(used=jnp.minimum(stack.used, best.astype(stack.used.dtype)))
+
+
+def _advances(steps: Array, slots: Array) -> Array:
+    """`advances` of arrays, in floating point."""
+
+    def short(state: tuple[Array, Array]) -> Array:
+        return (state[1] < steps) & (slots > 1)
+
+    def grow(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        r, beta = state
+        more = short(state)
+        return r + more, jnp.where(more, beta * (slots + r + 1) / (r + 1), beta)
+
+    start = (jnp.zeros_like(steps), jnp.ones_like(steps))
+    r, beta = lax.while_loop(lambda state: jnp.any(short(state)), grow, start)
+    return jnp.where(slots > 1, r * steps - beta * r / (slots + 1), steps * (steps - 1) / 2)
+
+
 def reach(
     advance: Callable[[Tree, Array], Tree], stack: Stack, target: Array
 ) -> tuple[Tree, Stack]:

@@ -81,6 +81,14 @@ def test_vmap_over_carry_inputs_and_closures():
     close(jax.vmap(gradient(True))(*args), jax.vmap(gradient(False))(*args))
 
 
+def test_a_compiled_function_can_be_differentiated_from_outside():
+    def run(reversible):
+        f = jax.jit(partial(loss, reversible=reversible))
+        return jax.grad(f, (0, 1, 2, 3))(*ARGS)
+
+    close(run(True), run(False))
+
+
 def test_complex_carry_has_the_gradient_of_scan():
     def f(z, w, how):
         step, inverse = lambda c, x: (c * w + x, None), lambda c, x: (c - x) / w
