@@ -5,21 +5,30 @@ any small Hermitian matrix on a few sites is diagonalised once, when the gate is
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from difflinalg._core import checks
-from difflinalg._memory.invertible import Invertible
+from difflinalg._memory.invertible import Invertible, UndoableStep
 
 
-def _unitary(apply: Callable[[Array, Array], Array]) -> Invertible:
-    return Invertible(
-        lambda psi, theta: (apply(psi, theta), None), lambda psi, theta: apply(psi, -theta)
-    )
+def _unitary(
+    apply: Callable[[Array, Array], Array], undo: Callable[..., Any] | None = None
+) -> Invertible:
+    """The gate `apply(psi, theta)`; `undo(psi, theta, psi_bar)` if it has a short way back."""
+
+    def step(psi: Array, theta: ArrayLike) -> tuple[Array, None]:
+        return apply(psi, jnp.asarray(theta)), None
+
+    def inverse(psi: Array, theta: ArrayLike) -> Array:
+        return apply(psi, -jnp.asarray(theta))
+
+    return Invertible(step if undo is None else UndoableStep(step, undo), inverse)
 
 
 def involution_gate(involution: Callable[[Array], Array]) -> Invertible:
@@ -51,23 +60,27 @@ def involution_gate(involution: Callable[[Array], Array]) -> Invertible:
         design" (2020), section 3.2; arXiv:1912.10877.
     """
 
-    def turn(psi: Array, theta: Array) -> Array:
-        c, s = jnp.cos(theta), jnp.sin(theta)
-        return c.astype(psi.dtype) * psi - (1j * s).astype(psi.dtype) * involution(psi)
+    def combine(psi: Array, image: Array, theta: Array, sign: float) -> Array:
+        """`cos(theta) psi - sign i sin(theta) image`."""
+        c, s = (f(theta).astype(psi.real.dtype) for f in (jnp.cos, jnp.sin))
+        s = sign * s
+        return lax.complex(c * psi.real + s * image.imag, c * psi.imag - s * image.real)
 
-    @jax.custom_jvp
     def apply(psi: Array, theta: Array) -> Array:
-        return turn(psi, theta)
+        # Without the barrier the compiler merges gates and computes each entry many times.
+        psi = lax.optimization_barrier(psi)
+        return combine(psi, involution(psi), theta, 1.0)
 
-    @apply.defjvp
-    def _apply_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-        # A quarter turn is the derivative: one sum over the state in reverse mode, not two.
-        (psi, theta), (psi_dot, theta_dot) = primals, tangents
-        slope = apply(psi, theta + jnp.pi / 2)
-        change = turn(psi_dot, theta) + theta_dot.astype(psi.dtype) * slope
-        return apply(psi, theta), change
+    def undo(psi: Array, theta: Array, psi_bar: Array) -> tuple[Array, Array, Array]:
+        # dU/dtheta at the old state is -i S at the new one; the transpose of S is its conjugate.
+        psi, psi_bar = lax.optimization_barrier((psi, psi_bar))
+        image = lax.optimization_barrier(involution(psi))
+        theta_bar = jnp.sum(psi_bar.real * image.imag + psi_bar.imag * image.real)
+        image_bar = jnp.conj(involution(jnp.conj(psi_bar)))
+        new_bar = combine(psi_bar, image_bar, theta, 1.0)
+        return combine(psi, image, theta, -1.0), new_bar, theta_bar.astype(theta.dtype)
 
-    return _unitary(lambda psi, theta: apply(psi, jnp.asarray(theta)))
+    return _unitary(apply, undo)
 
 
 def diagonal_gate(diagonals: ArrayLike) -> Invertible:
@@ -98,12 +111,32 @@ def diagonal_gate(diagonals: ArrayLike) -> Invertible:
         design" (2020), section 3.2; arXiv:1912.10877.
     """
     table = jnp.asarray(diagonals)
+    values, places = _distinct(diagonals)
 
-    def apply(psi: Array, theta: Array) -> Array:
-        angle = jnp.tensordot(theta, table, 1) if table.ndim == 2 else theta * table
-        return psi * jnp.exp(-1j * angle).astype(psi.dtype)
+    def factor(psi: Array, theta: Array) -> Array:
+        angle = jnp.tensordot(jnp.atleast_1d(theta), values, 1).astype(psi.real.dtype)
+        phases = lax.complex(jnp.cos(angle), -jnp.sin(angle))
+        return phases if places is None else phases[places]
 
-    return _unitary(lambda psi, theta: apply(psi, jnp.asarray(theta)))
+    def undo(psi: Array, theta: Array, psi_bar: Array) -> tuple[Array, Array, Array]:
+        # dU/dtheta at the old state is -i D at the new one.
+        phases = lax.optimization_barrier(factor(psi, theta))
+        weight = psi_bar.real * psi.imag + psi_bar.imag * psi.real
+        theta_bar = jnp.tensordot(table, weight, 1).astype(theta.dtype)
+        return psi * jnp.conj(phases), psi_bar * phases, theta_bar
+
+    return _unitary(lambda psi, theta: psi * factor(psi, theta), undo)
+
+
+def _distinct(diagonals: ArrayLike) -> tuple[Array, Array | None]:
+    """The distinct columns and where they stand, if that saves most of the phases."""
+    if isinstance(diagonals, Tracer):
+        return jnp.atleast_2d(diagonals), None
+    rows = np.atleast_2d(np.asarray(diagonals))
+    values, places = np.unique(rows, axis=1, return_inverse=True)
+    if 4 * values.shape[1] > rows.shape[1]:
+        return jnp.asarray(rows), None
+    return jnp.asarray(values), jnp.asarray(places.ravel(), jnp.int32)
 
 
 def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Invertible:
@@ -154,4 +187,4 @@ def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Inve
         turned = (gate @ folded.reshape(dim**k, -1)).reshape(folded.shape)
         return jnp.moveaxis(turned, tuple(range(k)), tuple(sites)).reshape(psi.shape)
 
-    return _unitary(lambda psi, theta: apply(psi, jnp.asarray(theta)))
+    return _unitary(apply)

@@ -21,6 +21,21 @@ class Invertible(NamedTuple):
 
 
 @dataclass(frozen=True)
+class UndoableStep:
+    """A step with a shorter way back than its inverse and its pullback one after the other.
+
+    `undo(new_carry, x, carry_bar)` returns `(carry, new_carry_bar, x_bar)`. It knows nothing of
+    the derivative with respect to what the step closes over, and is not used if there is one.
+    """
+
+    step: Callable[[Tree, Tree], tuple[Tree, None]]
+    undo: Callable[[Tree, Tree, Tree], tuple[Tree, Tree, Tree]]
+
+    def __call__(self, carry: Tree, x: Tree) -> tuple[Tree, None]:
+        return self.step(carry, x)
+
+
+@dataclass(frozen=True)
 class ChainStep:
     """The members of a chain from first to last."""
 

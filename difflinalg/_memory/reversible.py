@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.core import Tracer
 
 from difflinalg._core import checks, tolerances
 from difflinalg._memory import closure
-from difflinalg._memory.invertible import ChainInverse, ChainStep
+from difflinalg._memory.invertible import ChainInverse, ChainStep, UndoableStep
 
 Tree = Any
 NAME = "reversible_scan"
@@ -149,7 +150,21 @@ def _reversal(step: Callable, inverse: Callable, carry: Tree, x: Tree) -> _Rever
         _, pull = closure.pullback(forward, w, c, x)
         return (c, *pull((c_bar, y_bar))[0])
 
+    if isinstance(step, UndoableStep) and not _closes_over_tracers(step, carry, x):
+
+        def undo_shortly(w: Tree, v: Tree, c: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
+            del v, y_bar
+            c, c_bar, x_bar = step.undo(c, x, c_bar)
+            return c, closure.zeros(w), c_bar, x_bar
+
+        return _Reversal(forward, back, undo_shortly, w, v)
     return _Reversal(forward, back, undo, w, v)
+
+
+def _closes_over_tracers(step: UndoableStep, carry: Tree, x: Tree) -> bool:
+    """Whether the step closes over values that a transformation follows."""
+    closed = jax.make_jaxpr(step.step)(carry, x)
+    return any(isinstance(leaf, Tracer) for leaf in closed.consts)
 
 
 def _chain_reversal(step: ChainStep, carry: Tree, x: Tree) -> _Reversal:
