@@ -110,8 +110,8 @@ def diagonal_gate(diagonals: ArrayLike) -> Invertible:
         Luo, Liu, Zhang and Wang, "Yao.jl: extensible, efficient framework for quantum algorithm
         design" (2020), section 3.2; arXiv:1912.10877.
     """
-    table = jnp.asarray(diagonals)
-    values, places = _distinct(diagonals)
+    table = diagonals if isinstance(diagonals, Tracer) else np.asarray(diagonals)
+    values, places = _distinct(table)
 
     def factor(psi: Array, theta: Array) -> Array:
         angle = jnp.tensordot(jnp.atleast_1d(theta), values, 1).astype(psi.real.dtype)
@@ -128,15 +128,15 @@ def diagonal_gate(diagonals: ArrayLike) -> Invertible:
     return _unitary(lambda psi, theta: psi * factor(psi, theta), undo)
 
 
-def _distinct(diagonals: ArrayLike) -> tuple[Array, Array | None]:
+def _distinct(table: Array | np.ndarray) -> tuple[Array | np.ndarray, np.ndarray | None]:
     """The distinct columns and where they stand, if that saves most of the phases."""
-    if isinstance(diagonals, Tracer):
-        return jnp.atleast_2d(diagonals), None
-    rows = np.atleast_2d(np.asarray(diagonals))
+    if isinstance(table, Tracer):
+        return jnp.atleast_2d(table), None
+    rows = np.atleast_2d(table)
     values, places = np.unique(rows, axis=1, return_inverse=True)
     if 4 * values.shape[1] > rows.shape[1]:
-        return jnp.asarray(rows), None
-    return jnp.asarray(values), jnp.asarray(places.ravel(), jnp.int32)
+        return rows, None
+    return values, places.ravel().astype(np.int32)
 
 
 def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Invertible:

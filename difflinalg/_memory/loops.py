@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
@@ -239,7 +240,9 @@ def fori_loop(
             checkpoints=checkpoints,
         )[1]
     checks.check_kind("fori_loop with known bounds", checkpoints, (Nested, Revolve))
-    indices = jnp.arange(int(lower), int(upper), dtype=jnp.result_type(lower, upper))
+    indices = jnp.arange(
+        int(np.asarray(lower)), int(np.asarray(upper)), dtype=jnp.result_type(lower, upper)
+    )
     return scan(
         lambda carry, i: (body_fun(i, carry), None),
         init_val,

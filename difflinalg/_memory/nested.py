@@ -54,7 +54,7 @@ def nested_scan(
 
 class _State(NamedTuple):
     carry: Tree
-    count: Array
+    taken: Array
     active: Array
 
 
@@ -90,8 +90,8 @@ def nested_while(
         carry = jax.tree.map(
             lambda new, old: jnp.where(state.active, new, old), body(frozen), state.carry
         )
-        count = state.count + state.active
-        return _State(carry, count, state.active & condition(carry) & (count < max_steps))
+        taken = state.taken + state.active
+        return _State(carry, taken, state.active & condition(carry) & (taken < max_steps))
 
     def loop(level: int) -> Callable[[_State], _State]:
         if level == 0:

@@ -26,7 +26,7 @@ class _State(NamedTuple):
     norm: Array
     last_norm: Array
     noise: Array  # of one evaluation of the residual
-    count: Array
+    rounds: Array
     valid: Array
 
 
@@ -111,14 +111,14 @@ def _contract(residual: Callable[[Tree], Tree], guess: Tree, bound: float, y: Tr
         new = residual(x)
         norm, noise = _norm(new), rtol * (_norm(x) + size_y)
         valid = norm <= bound * state.norm + noise
-        return _State(x, new, norm, state.norm, noise, state.count + 1, valid)
+        return _State(x, new, norm, state.norm, noise, state.rounds + 1, valid)
 
     def attained(state: _State) -> Array:
         return state.norm <= state.noise / (1.0 - bound)
 
     def unfinished(state: _State) -> Array:
         stagnates = attained(state) & (state.norm >= state.last_norm)
-        return (state.norm > state.noise) & ~stagnates & (state.count < limit) & state.valid
+        return (state.norm > state.noise) & ~stagnates & (state.rounds < limit) & state.valid
 
     first = residual(guess)
     norm, noise = _norm(first), 2.0 * rtol * size_y

@@ -11,6 +11,7 @@ one, and `refresh_every` stores true carries in between.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -200,7 +201,8 @@ def _chain_reversal(step: ChainStep, carry: Tree, x: Tree) -> _Reversal:
     return _Reversal(forward, back, undo, [part.w for part in parts], [part.v for part in parts])
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True)
+class _Plan:
     """`count` steps in segments of `every`; what is left over comes last."""
 
     count: int
@@ -313,7 +315,7 @@ def carry_error(true: Tree, found: Tree, end: Tree) -> Array:
         trio
         for trio in leaves
         if not closure.is_inexact(trio[0])
-        and not jax.dtypes.issubdtype(trio[0].dtype, jax.dtypes.extended)
+        and not jnp.issubdtype(trio[0].dtype, jax.dtypes.extended)
     ]
     largest = [jnp.max(jnp.abs(trio[0])) for trio in floats]
     whole = reduce(jnp.maximum, largest, jnp.zeros(()))

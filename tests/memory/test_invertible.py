@@ -191,6 +191,21 @@ def test_gates_are_the_exponentials_of_their_generators():
         close(got, expm(-1j * angle * on_sites(generator, sites, 3)) @ STATE)
 
 
+def test_gates_that_close_over_traced_values_have_their_derivative_too():
+    weight = np.arange(8.0)
+
+    def f(table, phase, run):
+        swap = lambda psi: psi[::-1] * jnp.exp(1j * phase * np.r_[np.ones(4), -np.ones(4)])  # noqa: E731
+        gates = memory.chain(memory.diagonal_gate(table), memory.involution_gate(swap))
+        psi = run(*gates, STATE, (ANGLES[:, :2], ANGLES[:, 2]))[0]
+        return jnp.sum(weight * jnp.abs(psi) ** 2)
+
+    args = (random_array(8, (2, 8)), 0.3)
+    plain = lambda step, _, c, x: lax.scan(step, c, x)  # noqa: E731
+    gradient = jax.jit(jax.grad(f, (0, 1)), static_argnums=2)
+    close(gradient(*args, memory.reversible_scan), gradient(*args, plain))
+
+
 def test_affine_coupling_is_its_formula():
     half = lambda c, x: (0.1 * c, x * c)  # noqa: E731
     y, _ = memory.affine_coupling(half, half).step((1.0, 2.0), 3.0)
