@@ -53,6 +53,9 @@ def scan(
     Derivatives:
         With `Nested` any order of both modes. With `Revolve` reverse mode, because its backward
         pass is another program than its forward pass; forward over reverse mode is right too.
+        Exception: a step with `eigh`, `svd` and their truncations at coinciding values. There a
+        derivative of a gradient is NaN with `Nested`, as through `jax.lax.scan`, and wrong by
+        percents with `Revolve`.
 
     Cost:
         Of `N` steps `Nested(L)` evaluates `L N` in reverse mode and keeps about `L N^(1/L)`

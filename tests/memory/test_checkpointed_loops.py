@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from difflinalg import memory
+from difflinalg import linalg, memory
 from difflinalg._memory.treeverse import advances
 
 NESTED = [memory.Nested(1), memory.Nested(2), memory.Nested(3)]
@@ -183,6 +183,26 @@ def test_nested_evaluates_each_step_once_for_each_level(levels):
 
     evaluations = counter(jax.jit(jax.grad(loss)), 0.3)
     assert 64 * (levels - 0.5) < evaluations <= 64 * levels
+
+
+@pytest.mark.xfail(reason="rules of custom_jvp functions are lost in reverse mode through loops")
+@pytest.mark.parametrize("policy", [memory.Nested(2), memory.Revolve(2)], ids=repr)
+def test_second_derivative_of_eigh_in_a_step_at_coinciding_values(policy):
+    d = MATRIX + MATRIX.T
+
+    def loss(a):
+        def step(c, _):
+            w, v = linalg.eigh(c)
+            return 0.5 * (v * jnp.exp(w)) @ v.T, None
+
+        return jnp.sum(MATRIX * memory.scan(step, a, length=4, checkpoints=policy)[0])
+
+    def plain(a):
+        step = lambda c, _: (0.5 * jax.scipy.linalg.expm(c), None)  # noqa: E731
+        return jnp.sum(MATRIX * lax.scan(step, a, length=4)[0])
+
+    along = lambda f: jnp.sum(jax.jvp(jax.grad(f), (0.5 * jnp.eye(3),), (d,))[1] * d)  # noqa: E731
+    np.testing.assert_allclose(along(loss), along(plain), rtol=1e-4)
 
 
 # While loops.
