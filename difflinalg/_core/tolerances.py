@@ -77,3 +77,23 @@ def rounding_slack(dtype: DTypeLike) -> float:
     enough that what it hides at well separated arguments is of order `eps^(3/4)`.
     """
     return epsilon(dtype) ** -0.25
+
+
+# Loops and reversible programs (_memory).
+
+
+def reconstruction_rtol(dtype: DTypeLike) -> float:
+    """Error of a carry computed backwards that counts as rounding: `sqrt(eps)`.
+
+    Half of the digits of the gradient are then left; a wrong inverse is seldom wrong by less.
+    """
+    return epsilon(dtype) ** 0.5
+
+
+def contraction_rtol(dtype: DTypeLike, size: int) -> float:
+    """Noise of the residual `x + g(x) - y`, relative to the norms of x and y.
+
+    Each entry is rounded a few times, 4 epsilon at most with a g written with care; the norm
+    carries that over, but entries of very different sizes ask for some of `sqrt(size)`.
+    """
+    return 4.0 * epsilon(dtype) * max(size, 1) ** 0.25

@@ -1,0 +1,1 @@
+"""Loops whose reverse mode does not store every step: checkpoints, and steps run backwards."""
