@@ -4,6 +4,7 @@ from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
@@ -170,3 +171,123 @@ def as_selection(name: str, select: str, select_range: object, size: int) -> sli
         msg = f"{name} needs 0 <= first <= last < {size} in select_range, got {select_range!r}."
         raise ValueError(msg)
     return slice(first, last + 1)
+
+
+# Ordinary differential equations.
+
+
+def check_positive(name: str, argument: str, value: object) -> None:
+    """Refuse a count that is not a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        msg = f"{name} needs {argument} as a positive integer, got {value!r}."
+        raise ValueError(msg)
+
+
+def as_argument(name: str, x: object) -> Array:
+    """One leaf of the arguments of a right-hand side as an array."""
+    if not isinstance(x, (bool, int, float, complex)) and not hasattr(x, "dtype"):
+        msg = (
+            f"{name} takes arguments that are arrays, numbers or containers of them, got "
+            f"{type(x).__name__}; let the function close over anything else."
+        )
+        raise TypeError(msg)
+    return jnp.asarray(x)
+
+
+def as_state(name: str, x: object) -> Array:
+    """One leaf of the initial state as an array of a strong floating or complex dtype."""
+    array = as_inexact(name, x)  # type: ignore[arg-type]
+    return jax.lax.convert_element_type(array, array.dtype)
+
+
+def as_times(name: str, t: object) -> Array:
+    """The times as an array; where they can be seen they must be finite and monotone."""
+    array = as_argument(name, t) if not isinstance(t, (list, tuple)) else jnp.asarray(t)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        msg = f"{name} needs times of a floating dtype, got {array.dtype}; use t.astype(float)."
+        raise TypeError(msg)
+    if array.ndim != 1 or array.shape[0] == 0:
+        msg = f"{name} needs a vector of times, shape (m,) with m >= 1, got shape {array.shape}."
+        raise ValueError(msg)
+    if not isinstance(array, Tracer):
+        values = np.asarray(array)
+        steps = np.diff(values)
+        if not np.all(np.isfinite(values)):
+            msg = f"{name} got a time that is not finite: {array}."
+            raise ValueError(msg)
+        if not (np.all(steps >= 0) or np.all(steps <= 0)):
+            turn = int(np.argmax(steps * np.sign(steps[np.flatnonzero(steps)[0]]) < 0))
+            msg = (
+                f"{name} needs times that increase or decrease throughout; t[{turn}] = "
+                f"{float(values[turn])!r} and t[{turn + 1}] = {float(values[turn + 1])!r} turn "
+                "back. Sort them, for example with jnp.sort."
+            )
+            raise ValueError(msg)
+    return jax.lax.convert_element_type(array, array.dtype)
+
+
+def match_field(name: str, out: object, y: list[Array], treedef: object) -> list[Array]:
+    """The value of a right-hand side as leaves with the shapes and dtypes of the state.
+
+    As in JAX's own integrator, a value of another structure counts if it has as many entries.
+    """
+    leaves = [jnp.asarray(x) for x in jax.tree.leaves(out)]
+    same = jax.tree.structure(out) == treedef
+    if [x.shape for x in leaves] != [x.shape for x in y]:
+        total, needed = sum(x.size for x in leaves), sum(x.size for x in y)
+        if same or total != needed:
+            got = ", ".join(str(x.shape) for x in leaves)
+            want = ", ".join(str(x.shape) for x in y)
+            msg = (
+                f"{name} needs a right-hand side that returns what the state is, shapes {want}; "
+                f"got shapes {got}."
+            )
+            raise ValueError(msg)
+        flat = jnp.concatenate([x.ravel() for x in leaves])
+        ends = [0]
+        for x in y:
+            ends.append(ends[-1] + x.size)
+        leaves = [flat[ends[i] : ends[i + 1]].reshape(x.shape) for i, x in enumerate(y)]
+    matched = []
+    for value, x in zip(leaves, y, strict=True):
+        if jnp.result_type(value, x) != x.dtype:
+            msg = (
+                f"{name} got a right-hand side of dtype {value.dtype} for a state of dtype "
+                f"{x.dtype}; convert the state to {jnp.result_type(value, x)}, or the value to "
+                f"{x.dtype}."
+            )
+            raise TypeError(msg)
+        matched.append(jax.lax.convert_element_type(value, x.dtype))
+    return matched
+
+
+ODE_FAILURES = {
+    1: "the budget of steps is spent; allow more of them, loosen rtol and atol, or use a stiff "
+    "method",
+    2: "the right-hand side is not finite there; look for a division by zero or an overflow in it",
+    3: "the step size underflows; the solution is probably singular there, or the problem stiff",
+    4: "more steps are needed than the derivative method records; raise its max_steps",
+    5: "the times do not increase or decrease throughout; sort them",
+}
+
+
+def ode_message(status: int) -> str:
+    """What a status of an integration says."""
+    if status == 0:
+        return "The integration reached the end of the interval."
+    if status == 6:
+        return "A terminal event occurred."
+    return f"The integration failed: {ODE_FAILURES[status]}."
+
+
+def raise_ode_failure(name: str, status: Array, where: Array, counts: Array) -> None:
+    """Refuse to go on after a failed integration, where its status can be seen."""
+    if isinstance(status, Tracer) or int(status) in (0, 6):
+        return
+    t, h = (float(x) for x in where)
+    accepted, rejected = (int(x) for x in counts)
+    msg = (
+        f"{name} stopped at t = {t!r} with step size {h:.3e} after {accepted} accepted and "
+        f"{rejected} rejected steps: {ODE_FAILURES[int(status)]}. Under jit the result is NaN."
+    )
+    raise RuntimeError(msg)

@@ -74,3 +74,12 @@ def rounding_slack(dtype: DTypeLike) -> float:
     enough that what it hides at well separated arguments is of order `eps^(3/4)`.
     """
     return epsilon(dtype) ** -0.25
+
+
+def newton_rtol(dtype: DTypeLike) -> float:
+    """Last update, relative to the state, at which the equations of an implicit stage are solved.
+
+    `eps^(3/4)`: Newton's method is quadratic, so that the error left is below rounding, and the
+    derivatives, which assume that the equations hold, are as exact as those of explicit steps.
+    """
+    return epsilon(dtype) ** 0.75
