@@ -2,4 +2,9 @@
 
 from difflinalg._ode.adjoints import Adjoint as Adjoint
 from difflinalg._ode.adjoints import Checkpointed as Checkpointed
+from difflinalg._ode.continuous import Backsolve as Backsolve
+from difflinalg._ode.continuous import Interpolating as Interpolating
 from difflinalg._ode.odeint import odeint as odeint
+from difflinalg._ode.sensitivity import Forward as Forward
+from difflinalg._ode.solve_ivp import OdeResult as OdeResult
+from difflinalg._ode.solve_ivp import solve_ivp as solve_ivp

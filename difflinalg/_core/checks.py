@@ -291,3 +291,61 @@ def raise_ode_failure(name: str, status: Array, where: Array, counts: Array) -> 
         f"{rejected} rejected steps: {ODE_FAILURES[int(status)]}. Under jit the result is NaN."
     )
     raise RuntimeError(msg)
+
+
+def as_first_step(first_step: object, fixed: bool) -> float | None:
+    """The size of the first step as a positive number, needed if all steps have it."""
+    if first_step is None:
+        if fixed:
+            msg = "solve_ivp needs first_step, the size of all steps, for method='RK4'."
+            raise ValueError(msg)
+        return None
+    size = float(first_step)  # type: ignore[arg-type]
+    if not size > 0.0:
+        msg = f"solve_ivp needs first_step > 0 (a size, without direction), got {first_step!r}."
+        raise ValueError(msg)
+    return size
+
+
+def as_span(name: str, t_span: object) -> Array:
+    """The two ends of an interval as one vector."""
+    try:
+        start, end = t_span  # type: ignore[misc]
+    except (TypeError, ValueError) as error:
+        msg = f"{name} needs t_span as a pair of times, got {t_span!r}."
+        raise ValueError(msg) from error
+    ends = [jnp.asarray(x) for x in (start, end)]
+    dtype = jnp.result_type(*ends, float if all(_is_integer(x) for x in ends) else ends[0])
+    return as_times(name, jnp.stack([x.astype(dtype) for x in ends]))
+
+
+def _is_integer(x: Array) -> bool:
+    return not jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def as_evaluation_times(name: str, t_eval: object, span: Array) -> Array:
+    """The times at which states are wanted; where they can be seen they lie in the span."""
+    times = jnp.asarray(t_eval, span.dtype)
+    if times.ndim != 1:
+        msg = f"{name} needs t_eval as a vector, got shape {times.shape}."
+        raise ValueError(msg)
+    if isinstance(times, Tracer) or isinstance(span, Tracer):
+        return times
+    values, ends = np.asarray(times), np.sort(np.asarray(span))
+    if np.any(values < ends[0]) or np.any(values > ends[1]):
+        msg = f"{name} needs t_eval inside of t_span = {np.asarray(span)}, got {values}."
+        raise ValueError(msg)
+    as_times(name, jnp.concatenate([span[:1], times, span[1:]]))
+    return times
+
+
+def as_event_value(value: object, t: Array) -> Array:
+    """The value of an event function as one real number."""
+    array = jnp.asarray(value)
+    if array.size != 1 or jnp.iscomplexobj(array):
+        msg = (
+            f"solve_ivp needs events that return one real number, got shape {array.shape} and "
+            f"dtype {array.dtype}."
+        )
+        raise ValueError(msg)
+    return array.reshape(()).astype(t.dtype)

@@ -70,7 +70,7 @@ class Checkpointed(Adjoint):
 
     segment: int = 16
     slots: int = 32
-    max_steps: int = 16384
+    max_steps: int = 4096
 
     def __post_init__(self) -> None:
         for name in ("segment", "slots", "max_steps"):

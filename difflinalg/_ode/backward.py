@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._ode.control import Control
-from difflinalg._ode.forward import Record, stages_needed
+from difflinalg._ode.forward import Record, interval, stages_needed
 from difflinalg._ode.lift import Lift
 from difflinalg._ode.solve import put
 from difflinalg._ode.stages import add, axpy, real_dtype, slopes, transpose, values
@@ -73,6 +73,9 @@ def backward(
 ) -> tuple[Leaves, Leaves]:
     """The cotangents of `y0` and of the active `p` from those of the outputs."""
     inner_bar, final_bar = cotangents
+    # slices of one segment must not reach past the end of the record
+    end = jnp.repeat(record.times[..., -1:], segment, axis=-1)
+    record = record._replace(times=jnp.concatenate([record.times, end], axis=-1))
     run = Pass(control, system, lift, active, ts, record, inner_bar, segment, slots)
     states = [jnp.zeros((slots + 1, *x.shape), x.dtype).at[0].set(x) for x in y0]
     stack = Stack(states, jnp.zeros((slots + 1,), jnp.int32), jnp.ones((), jnp.int32))
@@ -93,24 +96,26 @@ def _reverse_top(run: Pass, s: Reversal) -> Reversal:
     stack = lax.while_loop(is_long, lambda stack: _split(run, stack, s.end), s.stack)
     begin = stack.steps[stack.size - 1]
     y = [lax.dynamic_index_in_dim(x, stack.size - 1, 0, keepdims=False) for x in stack.states]
+    window = _window(run, begin)
     rows = [
         jnp.zeros((run.segment, *run.ts.shape[:-1], run.stages, *_own(run, x)), x.dtype) for x in y
     ]
 
     def store(n: Array, carry: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
         y, rows = carry
-        y, at = _step(run, n, y)
-        return y, [put(r, x, n - begin) for r, x in zip(rows, at, strict=True)]
+        y, at = _step(run, window, n, y)
+        return y, [put(r, x, n) for r, x in zip(rows, at, strict=True)]
 
-    _, rows = lax.fori_loop(begin, s.end, store, (y, rows))
+    length = s.end - begin
+    _, rows = lax.fori_loop(0, length, store, (y, rows))
 
     def reverse(i: Array, carry: tuple) -> tuple:
-        n = s.end - 1 - i
-        at = [lax.dynamic_index_in_dim(r, n - begin, 0, keepdims=False) for r in rows]
-        return _reverse_step(run, n, at, *carry)
+        n = length - 1 - i
+        at = [lax.dynamic_index_in_dim(r, n, 0, keepdims=False) for r in rows]
+        return _reverse_step(run, window, n, begin + n, at, *carry)
 
     carry = (s.y_bar, s.p_bar, s.output)
-    y_bar, p_bar, output = lax.fori_loop(0, s.end - begin, reverse, carry)
+    y_bar, p_bar, output = lax.fori_loop(0, length, reverse, carry)
     return Reversal(stack._replace(size=stack.size - 1), begin, y_bar, p_bar, output)
 
 
@@ -130,49 +135,76 @@ def _split(run: Pass, stack: Stack, end: Array) -> Stack:
     ahead = jnp.where(free > 0, (pieces + used) // (used + 1), pieces - 1)
     middle = begin + run.segment * jnp.minimum(ahead, pieces - 1)
     y = [lax.dynamic_index_in_dim(x, top, 0, keepdims=False) for x in stack.states]
-    y = lax.fori_loop(begin, middle, lambda n, y: _step(run, n, y)[0], y)
+
+    def advance(block: Array, y: Leaves) -> Leaves:
+        window = _window(run, begin + run.segment * block)
+        return lax.fori_loop(0, run.segment, lambda n, y: _step(run, window, n, y)[0], y)
+
+    y = lax.fori_loop(0, (middle - begin) // run.segment, advance, y)
     row = jnp.minimum(stack.size, run.slots)  # without a free slot, the scratch row behind them
     states = [put(s, x, row) for s, x in zip(stack.states, y, strict=True)]
     return Stack(states, put(stack.steps, middle, row), row + 1)
 
 
-def _step(run: Pass, n: Array, y: Leaves) -> tuple[Leaves, Leaves]:
+def _window(run: Pass, begin: Array) -> Array:
+    """The times of the steps of one segment.
+
+    Inner loops carry this instead of the whole record, which would be copied when they start.
+    """
+    return lax.dynamic_slice_in_dim(run.record.times, begin, run.segment + 1, axis=-1)
+
+
+def _step(run: Pass, window: Array, n: Array, y: Leaves) -> tuple[Leaves, Leaves]:
     """The state after step `n`, and the stage values of that step."""
     tableau = run.control.tableau
 
     def step(p: Leaves, q: Leaves, y: Leaves, times: Array) -> tuple[Leaves, Leaves]:
-        t, h = times[n], times[n + 1] - times[n]
+        t, h = interval(times, n)
         k, _ = slopes(run.system, tableau, run.stages, y, t, h, p, q, None)
         b = tableau.array("b", t.dtype, run.stages)
         return axpy(y, h, b, k), values(tableau, y, h, k)
 
-    return run.lift(step, y, run.record.times)
+    return run.lift(step, y, window)
 
 
 def _reverse_step(
-    run: Pass, n: Array, at: Leaves, y_bar: Leaves, p_bar: Leaves, output: Array
+    run: Pass,
+    window: Array,
+    n: Array,
+    number: Array,
+    at: Leaves,
+    y_bar: Leaves,
+    p_bar: Leaves,
+    output: Array,
 ) -> tuple[Leaves, Leaves, Array]:
-    """Carry cotangents from the end of step `n` to its start."""
+    """Carry cotangents from the end of step `n` of a segment, step `number` of all, to its start."""
     tableau = run.control.tableau
     b = tableau.array("b", run.ts.dtype, run.stages)
     seeds: list[Leaves] = []
-    if run.inner_bar:
-        output, seeds = _output_seeds(run, n, output)
+    landing = run.control.lands(run.ts)
+    if run.inner_bar and landing:
+        output, y_bar = run.lift(
+            lambda _p, _q, *x: _add_output(number, *x),
+            output,
+            y_bar,
+            run.inner_bar,
+            run.record.index,
+        )
+    elif run.inner_bar:
+        output, seeds = _output_seeds(run, number, output)
 
     def step(
         p: Leaves, q: Leaves, y_bar: Leaves, p_bar: Leaves, at: Leaves, times: Array, seeds: list
     ) -> tuple[Leaves, Leaves]:
-        t, h = times[n], times[n + 1] - times[n]
+        t, h = interval(times, n)
         direct = y_bar
         if seeds:
             direct = add(y_bar, seeds[0])
-            if tableau.dense is None:
-                y_bar = direct
         k_bar = []
         for leaf, x in enumerate(y_bar):
             dtype = real_dtype(x)
             total = _outer(jnp.asarray(b, dtype), x)
-            if tableau.dense is not None:
+            if seeds:
                 dense = jnp.asarray(tableau.array("dense", dtype, run.stages))
                 for power, seed in enumerate(seeds[1:]):
                     total = total + _outer(dense[:, power], seed[leaf])
@@ -180,8 +212,18 @@ def _reverse_step(
         y_part, p_bar = transpose(run.system, tableau, at, k_bar, t, h, p, q, p_bar, run.active)
         return add(direct, y_part), p_bar
 
-    y_bar, p_bar = run.lift(step, y_bar, p_bar, at, run.record.times, seeds)
+    y_bar, p_bar = run.lift(step, y_bar, p_bar, at, window, seeds)
     return y_bar, p_bar, output
+
+
+def _add_output(
+    n: Array, output: Array, y_bar: Leaves, inner_bar: Leaves, index: Array
+) -> tuple[Array, Leaves]:
+    """Add the cotangent of the output at which step `n` ends, if it ends at one."""
+    row = jnp.maximum(output, 0)
+    active = (output >= 0) & (index[row] == n)
+    added = [jnp.where(active, x[row], jnp.zeros_like(x[row])) for x in inner_bar]
+    return output - active, add(y_bar, added)
 
 
 def _outer(row: Array, x: Array) -> Array:
@@ -192,7 +234,7 @@ def _outer(row: Array, x: Array) -> Array:
 def _output_seeds(run: Pass, n: Array, output: Array) -> tuple[Array, list[Leaves]]:
     """The cotangents of the outputs inside of step `n`, times all powers of `theta`, summed."""
     dense = run.control.tableau.dense
-    powers = 0 if dense is None else len(dense[0])
+    powers = len(dense[0]) if dense else 0
 
     def due(_p: Leaves, _q: Leaves, output: Array, index: Array) -> Array:
         return (output >= 0) & (index[jnp.maximum(output, 0)] == n)

@@ -15,6 +15,7 @@ from difflinalg._ode.tableaus import Tableau
 
 SAFETY = 0.9
 SHRINK, GROW = 0.2, 10.0
+MAX_LANDINGS = 16
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,13 @@ class Control:
     max_steps: float = jnp.inf  # altogether
     hmax: float = jnp.inf
     first_step: float | None = None
+
+    def lands(self, ts: Array) -> bool:
+        """Whether steps end at every output, rather than pass it and interpolate.
+
+        Where outputs are few this is the cheaper way, because interpolants need further stages.
+        """
+        return self.tableau.dense is None or ts.shape[-1] <= MAX_LANDINGS + 2
 
     @property
     def fixed(self) -> bool:

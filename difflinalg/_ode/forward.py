@@ -27,7 +27,13 @@ class Record(NamedTuple):
 def stages_needed(control: Control, ts: Array) -> int:
     """How many stages a recorded step needs: the interpolant only where it is used."""
     tableau = control.tableau
-    return len(tableau.c) if ts.shape[-1] > 2 and tableau.dense else tableau.step_stages
+    return tableau.step_stages if control.lands(ts) else len(tableau.c)
+
+
+def interval(times: Array, n: Array) -> tuple[Array, Array]:
+    """Start and size of step `n`."""
+    ends = lax.dynamic_slice_in_dim(times, n, 2)
+    return ends[0], ends[1] - ends[0]
 
 
 def forward(
@@ -45,10 +51,10 @@ def forward(
         n, y, inner, output = carry
 
         def advance(p: Leaves, q: Leaves, y: Leaves, times: Array) -> tuple[Leaves, Step]:
-            t, h = times[n], times[n + 1] - times[n]
+            t, h = interval(times, n)
             k, _ = slopes(system, tableau, stages, y, t, h, p, q, None)
             new = axpy(y, h, tableau.array("b", t.dtype, stages), k)
-            return new, Step(t, h, y, k, jnp.array(True), jnp.array(True))
+            return new, Step(t, h, y, k, jnp.array(True), jnp.zeros((), jnp.int32))
 
         def due(_p: Leaves, _q: Leaves, output: Array, index: Array) -> Array:
             row = jnp.minimum(output, index.shape[0] - 1)
@@ -63,8 +69,16 @@ def forward(
             value = interpolate(control, step, theta)
             return output + active, [put(b, x, row) for b, x in zip(inner, value, strict=True)]
 
+        def write_end(_p: Leaves, _q: Leaves, carry: tuple, y: Leaves, index: Array) -> tuple:
+            output, inner = carry
+            active = due(_p, _q, output, index)
+            row = jnp.where(active, output, index.shape[0])
+            return output + active, [put(b, x, row) for b, x in zip(inner, y, strict=True)]
+
         y, step = lift(advance, y, record.times)
-        if has_inner:
+        if has_inner and control.lands(ts):
+            output, inner = lift(write_end, (output, inner), y, record.index)
+        elif has_inner:
             output, inner = lax.while_loop(
                 lambda c: jnp.any(lift(due, c[0], record.index)),
                 lambda c: lift(write, c, step, (record.index, ts)),

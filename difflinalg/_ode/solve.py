@@ -1,8 +1,9 @@
 """The adaptive integration: one loop over attempted steps, for all members of a batch.
 
 A step may go past an output, which is then interpolated; the last output always ends a step, and
-so does every output of a method without interpolant. The accepted times are recorded for the
-derivatives: padded with the end time, steps that do not exist have length zero and change nothing.
+so does every output where outputs are few or the method has no interpolant (`Control.lands`).
+The accepted times are recorded for the derivatives: padded with the end time, steps that do not
+exist have length zero and change nothing.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ class Step(NamedTuple):
     y: Leaves
     k: Leaves
     accepted: Array
-    active: Array
+    output: Array  # the next output before the step
 
 
 class Buffers(NamedTuple):
@@ -70,8 +71,8 @@ class Solution(NamedTuple):
 
 def start(control: Control, system: System, p: Leaves, q: Leaves, y: Leaves, ts: Array) -> Progress:
     """The state before the first step."""
-    t, end = ts[0], ts[-1]
-    sign = jnp.where(end < t, -1.0, 1.0).astype(ts.dtype)
+    t = ts[0]
+    sign = jnp.where(ts[-1] < t, -1.0, 1.0).astype(ts.dtype)
     slope = system.field(y, t, p, q)
     h = ctl.first_step(control, system, y, slope, t, sign, p, q)
     h = jnp.clip(h, -control.hmax, control.hmax)
@@ -81,7 +82,7 @@ def start(control: Control, system: System, p: Leaves, q: Leaves, y: Leaves, ts:
     status = status.astype(jnp.int32)
     zero = jnp.zeros((), jnp.int32)
     one = jnp.ones((), ts.dtype)
-    done = (status != SUCCESS) | (t == end)
+    done = status != SUCCESS
     return Progress(
         t,
         y,
@@ -110,7 +111,8 @@ def attempt(
 ) -> tuple[Progress, Step]:
     """Try one step; nothing but counters changes if its error is too large."""
     tableau = control.tableau
-    target = ts[-1] if tableau.dense else ts[jnp.minimum(s.output + 1, ts.shape[0] - 1)]
+    landing = control.lands(ts)
+    target = ts[s.output + 1] if landing else ts[-1]
     # a step that would leave less than 1 % of itself is stretched to the target
     lands = jnp.abs(target - s.t) <= 1.01 * jnp.abs(s.h)
     h = jnp.where(lands, target - s.t, s.h)
@@ -123,7 +125,7 @@ def attempt(
     finite = all_finite([kx[last] for kx in k]) & all_finite(y) & jnp.isfinite(ratio)
     ratio = jnp.where(finite & good, ratio, jnp.nan)
     accepted = ~s.done & (ratio <= 1.0)
-    h_next = h if control.fixed else ctl.next_step(control, h, ratio, s.last_ratio)
+    h_next = s.h if control.fixed else ctl.next_step(control, h, ratio, s.last_ratio)
     # a step cut short by a target says nothing against the size it was cut from
     h_next = jnp.where(accepted & lands & (jnp.abs(h_next) < jnp.abs(s.h)), s.h, h_next)
     h_next = jnp.clip(h_next, -control.hmax, control.hmax)
@@ -137,9 +139,9 @@ def attempt(
         accepted=s.accepted + 1,
         rejected=s.rejected,
         since_output=s.since_output + 1,
-        output=s.output,
+        output=s.output + lands if landing else s.output,
         status=s.status,
-        done=t == ts[-1],
+        done=lands & (s.output == ts.shape[0] - 2) if landing else lands,
     )
     tiny = 4.0 * jnp.finfo(ts.dtype).eps * jnp.abs(s.t)
     stuck = ~accepted if control.fixed else (jnp.abs(h_next) <= tiny)
@@ -158,7 +160,7 @@ def attempt(
         done=stuck,
     )
     new = select(accepted, moved, stayed)
-    return select(s.done, s, new), Step(s.t, h, s.y, k, accepted, ~s.done)
+    return select(s.done, s, new), Step(s.t, h, s.y, k, accepted, s.output)
 
 
 def select(condition: Array, x: Any, y: Any) -> Any:
@@ -179,12 +181,16 @@ def check_limits(control: Control, capacity: int, s: Progress) -> Progress:
 
 
 def interpolate(control: Control, step: Step, theta: Array) -> Leaves:
-    """The interpolant of a step; at the end of it for a method that has none."""
+    """The interpolant of a step: the method's own, or the cubic through values and slopes."""
     stages = step.k[0].shape[0]
-    if control.tableau.dense is None:
-        row = jnp.asarray(control.tableau.array("b", theta.dtype, stages))
-    else:
+    if control.tableau.dense is not None:
         row = weights(control.tableau, theta, stages)
+    else:
+        square = theta * theta
+        rise, at_end = square * (3.0 - 2.0 * theta), square * (theta - 1.0)
+        row = rise * jnp.asarray(control.tableau.array("b", theta.dtype, stages))
+        row = row.at[0].add(theta * (1.0 - theta) ** 2)
+        row = row.at[min(control.tableau.error_stages, stages) - 1].add(at_end)
     return [
         x + combine((step.h * row).astype(real_dtype(x)), kx)
         for x, kx in zip(step.y, step.k, strict=True)
@@ -199,7 +205,8 @@ def write_outputs(
     def due(_p: Leaves, _q: Leaves, output: Array, s: Progress, step: Step, ts: Array) -> Array:
         inside = output < ts.shape[0] - 2
         time = ts[jnp.minimum(output + 1, ts.shape[0] - 1)]
-        return step.accepted & inside & (jnp.sign(step.h) * (s.t - time) >= 0.0)
+        sign = jnp.where(ts[-1] < ts[0], -1.0, 1.0)
+        return step.accepted & inside & (sign * (s.t - time) >= 0.0)
 
     def write(
         p: Leaves, q: Leaves, output: Array, s: Progress, step: Step, ts: Array, old: Buffers
@@ -234,7 +241,7 @@ def solve(
     """Integrate from `ts[0]` to `ts[-1]`; `capacity` is 0 or how many steps are recorded."""
     tableau = control.tableau
     has_inner = ts.shape[-1] > 2
-    stages = len(tableau.c) if has_inner and tableau.dense else tableau.error_stages
+    stages = tableau.error_stages if control.lands(ts) else len(tableau.c)
 
     def first(p: Leaves, q: Leaves, y: Leaves, ts: Array) -> tuple[Progress, Buffers]:
         rows = ts.shape[0] - 1
@@ -250,11 +257,18 @@ def solve(
         if capacity:
             row = jnp.where(step.accepted, s.accepted, capacity + 1)
             buffers = buffers._replace(times=put(buffers.times, s.t, row))
+        if has_inner and control.lands(ts):
+            reached = step.accepted & (s.output > step.output) & (s.output < ts.shape[0] - 1)
+            row = jnp.where(reached, step.output, ts.shape[0] - 2)
+            inner = [put(b, x, row) for b, x in zip(buffers.inner, s.y, strict=True)]
+            index = put(buffers.index, s.accepted - 1, row)
+            buffers = buffers._replace(inner=inner, index=index)
+            s = s._replace(since_output=jnp.where(reached, 0, s.since_output))
         return s, step, buffers
 
     def body(carry: tuple[Progress, Buffers]) -> tuple[Progress, Buffers]:
         s, step, buffers = lift(advance, *carry, ts)
-        if has_inner:
+        if has_inner and not control.lands(ts):
             s, buffers = write_outputs(control, lift, s, step, ts, buffers)
         return lift(lambda _p, _q, s: check_limits(control, capacity, s), s), buffers
 
@@ -273,8 +287,7 @@ def _finish(s: Progress, buffers: Buffers, ts: Array, capacity: int, has_inner: 
     times = jnp.zeros((0,), ts.dtype)
     if capacity:
         reached = jnp.arange(capacity + 1) <= s.accepted
-        times = jnp.where(reached, buffers.times[:-1], ts[-1])
-        times = jnp.where(failed, jnp.nan, times)
+        times = jnp.where(reached, buffers.times[:-1], ts[-1]) + jnp.where(failed, jnp.nan, 0.0)
     count = jnp.where(failed, 1, jnp.maximum(s.accepted, 1))
     index = buffers.index[:-1] if has_inner else buffers.index[:0]
     return Solution(

@@ -63,9 +63,15 @@ def is_inexact(x: Any) -> bool:
 
 
 def convert(
-    name: str, func: Callable, y: Leaves, treedef: Any, t: Array, args: tuple
+    name: str,
+    func: Callable,
+    y: Leaves,
+    treedef: Any,
+    t: Array,
+    args: tuple,
+    time_first: bool = False,
 ) -> tuple[System, Leaves, Leaves]:
-    """The system of `func(y, t, *args)`, its parameters `p` and `q`.
+    """The system of `func(y, t, *args)`, or of `func(t, y, *args)`, its parameters `p` and `q`.
 
     What `func` closes over becomes a parameter. The conversion of a plain function is kept, so
     that a second call finds the compiled programs of the first.
@@ -80,10 +86,10 @@ def convert(
     except (TypeError, ValueError):
         key = None
     if key is None or not isinstance(func, types.FunctionType):
-        return _trace(name, func, y, treedef, t, leaves, args_treedef)[0]
+        return _trace(name, func, y, treedef, t, leaves, args_treedef, time_first)[0]
     cache = _cache(key, name, avals, treedef, args_treedef, len(y))
     if not cache:
-        converted, keep = _trace(name, func, y, treedef, t, leaves, args_treedef)
+        converted, keep = _trace(name, func, y, treedef, t, leaves, args_treedef, time_first)
         if keep is None:
             return converted
         cache.append((converted[0], keep, [cell.cell_contents for cell in closure]))
@@ -103,14 +109,31 @@ def _split(leaves: list) -> tuple[Leaves, Leaves]:
     return inexact, [x for x in leaves if not is_inexact(x)]
 
 
+def flat_call(
+    func: Callable, y: Leaves, treedef: Any, t: Array, args: tuple, time_first: bool
+) -> Any:
+    """Call a user's function of state, time and arguments."""
+    state = jax.tree.unflatten(treedef, y)
+    return func(t, state, *args) if time_first else func(state, t, *args)
+
+
 def _trace(
-    name: str, func: Callable, y: Leaves, treedef: Any, t: Array, leaves: list, args_treedef: Any
+    name: str,
+    func: Callable,
+    y: Leaves,
+    treedef: Any,
+    t: Array,
+    leaves: list,
+    args_treedef: Any,
+    time_first: bool,
 ) -> tuple[tuple[System, Leaves, Leaves], list | None]:
     """The converted function, and its constants if none of them is traced."""
 
     def flat(y: Leaves, t: Array, leaves: list) -> Leaves:
-        out = func(jax.tree.unflatten(treedef, y), t, *jax.tree.unflatten(args_treedef, leaves))
-        return checks.match_field(name, out, y, treedef)
+        args = jax.tree.unflatten(args_treedef, leaves)
+        return checks.match_field(
+            name, flat_call(func, y, treedef, t, args, time_first), y, treedef
+        )
 
     closed = jax.make_jaxpr(flat)(y, t, leaves)
     consts = list(closed.consts)
