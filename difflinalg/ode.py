@@ -8,3 +8,5 @@ from difflinalg._ode.odeint import odeint as odeint
 from difflinalg._ode.sensitivity import Forward as Forward
 from difflinalg._ode.solve_ivp import OdeResult as OdeResult
 from difflinalg._ode.solve_ivp import solve_ivp as solve_ivp
+from difflinalg._ode.symplectic import Reversible as Reversible
+from difflinalg._ode.symplectic import symplectic as symplectic

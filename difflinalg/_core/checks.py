@@ -349,3 +349,14 @@ def as_event_value(value: object, t: Array) -> Array:
         )
         raise ValueError(msg)
     return array.reshape(()).astype(t.dtype)
+
+
+def check_reconstruction(name: str, error: Array, rtol: float) -> None:
+    """Refuse a reverse pass that did not find its way back, where this can be seen."""
+    if not isinstance(error, Tracer) and not float(error) <= rtol:
+        msg = (
+            f"{name} rebuilt the first state with a relative error of {float(error):.1e}, more "
+            f"than {rtol:.1e}; take smaller steps or adjoint=Checkpointed(). Under jit the "
+            "gradient is NaN."
+        )
+        raise RuntimeError(msg)

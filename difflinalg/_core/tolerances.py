@@ -83,3 +83,11 @@ def newton_rtol(dtype: DTypeLike) -> float:
     derivatives, which assume that the equations hold, are as exact as those of explicit steps.
     """
     return epsilon(dtype) ** 0.75
+
+
+def reconstruction_rtol(dtype: DTypeLike) -> float:
+    """How far a reverse pass may miss the first state, relative to it.
+
+    `eps^(1/2)`: the gradient has an error of the same order, half of its digits.
+    """
+    return epsilon(dtype) ** 0.5

@@ -177,7 +177,7 @@ def _reverse_step(
     p_bar: Leaves,
     output: Array,
 ) -> tuple[Leaves, Leaves, Array]:
-    """Carry cotangents from the end of step `n` of a segment, step `number` of all, to its start."""
+    """Carry cotangents over step `n` of a segment, which is step `number` of all."""
     tableau = run.control.tableau
     b = tableau.array("b", run.ts.dtype, run.stages)
     seeds: list[Leaves] = []
