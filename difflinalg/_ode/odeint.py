@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from difflinalg._core import checks
-from difflinalg._ode import operations
 from difflinalg._ode.adjoints import Adjoint, Checkpointed
 from difflinalg._ode.control import Control
 from difflinalg._ode.methods import tableau
 from difflinalg._ode.operations import Data, Meta
+from difflinalg._ode.rules import integrate
 from difflinalg._ode.system import convert
 
 
@@ -84,7 +84,7 @@ def odeint(
     if times.shape[0] == 1 or not y:
         return jax.tree.unflatten(treedef, [x[None] for x in y])
     meta = Meta(control, system, adjoint)
-    solution = operations.integrate(meta, Data(y, p, q, times))
+    solution = integrate(meta, Data(y, p, q, times))
     checks.raise_ode_failure("odeint", solution.status, solution.where, solution.counts)
     inner = solution.inner or [jnp.zeros((0, *x.shape), x.dtype) for x in y]
     rows = [

@@ -10,12 +10,12 @@ from jax import Array
 from jax.core import Tracer
 
 from difflinalg._core import checks
-from difflinalg._ode import operations
 from difflinalg._ode.adjoints import Adjoint, Checkpointed
 from difflinalg._ode.control import Control
 from difflinalg._ode.events import Event, Found, as_event, locate, refine
 from difflinalg._ode.methods import METHODS
 from difflinalg._ode.operations import Data, Meta
+from difflinalg._ode.rules import integrate
 from difflinalg._ode.solve import SUCCESS, Solution
 from difflinalg._ode.system import Leaves, convert
 
@@ -69,7 +69,7 @@ class _Problem:
     q: Leaves
 
     def integrate(self, ts: Array) -> Solution:
-        return operations.integrate(self.meta, Data(self.y0, self.p, self.q, ts))
+        return integrate(self.meta, Data(self.y0, self.p, self.q, ts))
 
     def states(self, solution: Solution) -> Leaves:
         """The outputs between the ends and the last one, with a leading axis."""
