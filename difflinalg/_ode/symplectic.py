@@ -124,6 +124,8 @@ def symplectic(
     v_system, v_theta, v_rest = convert("symplectic", _timeless(velocity), p, p_tree, ts[0], args)
     f_system, f_theta, f_rest = convert("symplectic", _timeless(force), q, q_tree, ts[0], args)
     theta = _Theta(v_theta, f_theta, v_rest, f_rest)
+    if ts.shape[0] == 1:
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], y0)
     rtol = adjoint.rtol if isinstance(adjoint, Reversible) else None
     split = _Split(v_system, f_system, WEIGHTS[method], steps, rtol)
     run = _reversible if isinstance(adjoint, Reversible) else _checkpointed
