@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     data = odeint(spiral, jnp.array([2.0, 0.0]), t)
     weights = draw(0, 4 if options.smoke else options.width)
     table(weights, t, data)
-    weights, losses = train(weights, t, data, 40 if options.smoke else options.iterations)
+    weights, losses = train(weights, t, data, 100 if options.smoke else options.iterations)
     print(f"final loss {losses[-1]:.3e}")
     if options.output:
         plot(options.output, t, data, weights, losses)

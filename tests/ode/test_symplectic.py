@@ -90,7 +90,9 @@ def test_memory_of_the_reversible_pass_does_not_grow_with_the_steps():
 
         return jax.jit(jax.grad(loss)).lower(jnp.ones(1000)).compile().memory_analysis()
 
-    assert compiled(4000).temp_size_in_bytes == compiled(100).temp_size_in_bytes < 200_000
+    # a state takes 16 kB
+    short, long = (compiled(steps).temp_size_in_bytes for steps in (100, 4000))
+    assert long < short + 4_000 < 100_000
 
 
 def test_errors_name_the_function_and_the_argument():
