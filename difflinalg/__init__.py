@@ -2,5 +2,6 @@
 
 from difflinalg import linalg as linalg
 from difflinalg import memory as memory
+from difflinalg import ode as ode
 from difflinalg import scipy as scipy
 from difflinalg import testing as testing

@@ -97,3 +97,12 @@ def contraction_rtol(dtype: DTypeLike, size: int) -> float:
     carries that over, but entries of very different sizes ask for some of `sqrt(size)`.
     """
     return 4.0 * epsilon(dtype) * max(size, 1) ** 0.25
+
+
+def newton_rtol(dtype: DTypeLike) -> float:
+    """Last update, relative to the state, at which the equations of an implicit stage are solved.
+
+    `eps^(3/4)`: Newton's method is quadratic, so that the error left is below rounding, and the
+    derivatives, which assume that the equations hold, are as exact as those of explicit steps.
+    """
+    return epsilon(dtype) ** 0.75

@@ -1,0 +1,1 @@
+"""Integrators of ordinary differential equations and the derivatives of their solutions."""
