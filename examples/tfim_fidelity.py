@@ -120,7 +120,8 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append(np.asarray(compute(g, options.sites)))
         error = np.max(np.abs(rows[-1] / exact(g, options.sites) - 1.0))
         worst = max(worst, float(error))
-        print(f"{g:6.3f}" + "".join(f"{x:20.12f}" for x in rows[-1]) + f"   {error:.1e}", flush=True)
+        numbers = "".join(f"{x:20.12f}" for x in rows[-1])
+        print(f"{g:6.3f}{numbers}   {error:.1e}", flush=True)
     print(f"{len(rows)} fields in {time.perf_counter() - begin:.1f} s, compilation included")
     if options.output:
         draw(options.output, options.fields, np.array(rows), options.sites)
