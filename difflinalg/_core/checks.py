@@ -232,7 +232,7 @@ def require_example(name: str, argument: str) -> NoReturn:
 
 def check_vector(name: str, argument: str, got: object, size: int) -> None:
     """Refuse a vector that does not fit the operator."""
-    shape = jnp.shape(got) if hasattr(got, "shape") else type(got).__name__
+    shape = getattr(got, "shape", type(got).__name__)
     if shape != (size,):
         msg = f"{name} needs {argument} of shape ({size},) for this operator, got {shape}."
         raise ValueError(msg)
@@ -280,3 +280,17 @@ def refuse_operator(name: str, a: object) -> NoReturn:
     """Refuse what is neither a matrix nor a function."""
     msg = f"{name} needs an array, a BCOO matrix or a function, got {type(a).__name__}."
     raise TypeError(msg)
+
+
+def check_matrix_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse what is not one matrix."""
+    if len(shape) != 2 or 0 in shape:
+        msg = f"{name} needs one matrix, shape (m, n), got shape {shape}; use jax.vmap for a stack."
+        raise ValueError(msg)
+
+
+def check_flat(name: str, *shapes: tuple[int, ...]) -> None:
+    """Refuse vectors that are not one-dimensional arrays."""
+    if any(len(shape) != 1 for shape in shapes):
+        msg = f"{name} needs functions from arrays (n,) to arrays (m,), got shapes {shapes}."
+        raise ValueError(msg)

@@ -42,7 +42,7 @@ class Program:
 def hoist(f: Callable[..., Any], *arguments: Any) -> tuple[Program, list[Any]]:
     """The program of `f`, which takes and returns arrays, and the arrays it closes over."""
     closed = jax.make_jaxpr(f)(*arguments)
-    consts = [c if jax.dtypes.issubdtype(c.dtype, jax.dtypes.extended) else jnp.asarray(c)
+    consts = [c if jnp.issubdtype(c.dtype, jax.dtypes.extended) else jnp.asarray(c)
               for c in closed.consts]  # fmt: skip
     return Program(closed), consts
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core import tolerances
-from difflinalg._krylov.orthogonal import norms
+from difflinalg._krylov.orthogonal import norms, scaled_norms
 
 Rows = Callable[[Array], Array]
 
@@ -31,7 +31,7 @@ def solve_rows(operator: Rows, b: Array, definite: bool, max_steps: int) -> Arra
         definite: whether the operators are positive definite.
         max_steps: after which a row that has not converged becomes NaN.
     """
-    size = norms(b)[:, None]
+    size = scaled_norms(b)[:, None]
     scale = jnp.where(size > 0.0, size, 1.0)
     method = _conjugate_gradients if definite else _minres
     x, residual = method(operator, b / scale, max_steps)

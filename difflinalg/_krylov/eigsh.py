@@ -250,7 +250,7 @@ def _result(name, found: Found, defect, space: VectorSpace, vectors: bool, info:
         checks.refuse_unconverged(name, what, (fixed.w, space.columns(fixed.v), report), remedy)
     good = (fixed.converged > 0.0) & is_hermitian
     guard = jnp.where(good, 1.0, jnp.nan).astype(fixed.w.dtype)
-    result = [found.w * guard]
+    result: list[Any] = [found.w * guard]
     if vectors:
         result.append(space.columns(found.v * guard[:, None]))
     if info:

@@ -47,6 +47,13 @@ def norms(x: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x)), axis=-1))
 
 
+def scaled_norms(x: Array) -> Array:
+    """The norms of rows whose squares may underflow or overflow."""
+    size = jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0.0)
+    size = jnp.where((size > 0.0) & jnp.isfinite(size), size, 1.0)
+    return norms(x / size) * size[..., 0]
+
+
 def random_rows(key: Array, rows: int, like: Array) -> Array:
     """Random unit rows of the width and dtype of `like`."""
     x = jax.random.normal(key, (rows, like.shape[-1]), like.dtype)
