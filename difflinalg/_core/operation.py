@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -31,8 +32,8 @@ class Operation:
     """A function of arrays, a primitive of JAX, whose derivative is the rule of `defjvp`.
 
     Args:
-        function: takes pytrees of floating or complex arrays, then the static arguments; returns
-            a pytree of such arrays.
+        function: takes pytrees of arrays, then the static arguments; returns a pytree of floating
+            or complex arrays. Integer arrays have no tangents.
         statics: how many of the last arguments are static (hashable).
     """
 
@@ -42,6 +43,7 @@ class Operation:
         self._function = function
         self._statics = statics
         self._rule: Rule | None = None
+        self._symbolic_zeros = False
         self.primitive = Primitive(f"difflinalg_{function.__name__.strip('_')}")
         self.primitive.multiple_results = True
         self._register()
@@ -55,9 +57,14 @@ class Operation:
         flat = self.primitive.bind(*leaves, call=call)
         return jax.tree.unflatten(self._output(call, leaves), flat)
 
-    def defjvp(self, rule: Rule) -> Rule:
-        """Set the rule: `(*statics, primals, tangents) -> (primals_out, tangents_out)`."""
+    def defjvp(self, rule: Rule, symbolic_zeros: bool = False) -> Rule:
+        """Set the rule: `(*statics, primals, tangents) -> (primals_out, tangents_out)`.
+
+        With `symbolic_zeros` a tangent that is known to be zero, or that an integer array does not
+        have, is `None` in the rule; otherwise it is an array of zeros (of dtype `float0`).
+        """
         self._rule = rule
+        self._symbolic_zeros = symbolic_zeros
         return rule
 
     def _register(self) -> None:
@@ -102,20 +109,36 @@ class Operation:
             msg = f"{self.__name__} has no derivative rule"
             raise NotImplementedError(msg)
 
-        def flat_rule(primals, tangents):
+        moving = [
+            i
+            for i, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
+            if jnp.issubdtype(primal.dtype, jnp.inexact)
+            and not (self._symbolic_zeros and isinstance(tangent, ad.Zero))
+        ]
+
+        def flat_rule(primals, moving_tangents):
+            tangents = [None if self._symbolic_zeros else _zero_tangent(p) for p in primals]
+            for i, tangent in zip(moving, moving_tangents, strict=True):
+                tangents[i] = tangent
             args = jax.tree.unflatten(call.treedef, primals)
             args_dot = jax.tree.unflatten(call.treedef, tangents)
             outputs = rule(*call.statics, args, args_dot)
             return tuple(jax.tree.leaves(output) for output in outputs)
 
-        axes = tuple((list(axes), list(axes)) for axes in call.axes)
-        tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
-        return _mapped(flat_rule, axes)(list(primals), tangents)
+        axes = tuple((list(axes), [axes[i] for i in moving]) for axes in call.axes)
+        moving_tangents = [ad.instantiate_zeros(tangents[i]) for i in moving]
+        return _mapped(flat_rule, axes)(list(primals), moving_tangents)
 
 
 def operation(statics: int = 0) -> Callable[[Callable[..., Any]], Operation]:
     """Decorator: the function as an `Operation` with `statics` static arguments at its end."""
     return partial(Operation, statics=statics)
+
+
+def _zero_tangent(primal: Any) -> Any:
+    if jnp.issubdtype(primal.dtype, jnp.inexact):
+        return jnp.zeros_like(primal)
+    return np.zeros(primal.shape, jax.dtypes.float0)
 
 
 def _mapped(f: Callable[..., Any], axes: Sequence[Any]) -> Callable[..., Any]:

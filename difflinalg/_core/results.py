@@ -18,3 +18,16 @@ class EighResult(NamedTuple):
 
     eigenvalues: Array
     eigenvectors: Array
+
+
+class EigenInfo(NamedTuple):
+    """How a truncated eigensolver ended."""
+
+    converged: Array  # whether all pairs have
+    residual_norms: Array  # (k,), of A v - w M v, recomputed
+    products: Array  # how often the operator was applied to a vector
+    restarts: Array
+    gap: Array  # from the values found to the next one; sets the condition of a derivative
+    norm: Array  # an estimate of the norm of the operator
+    cut: Array  # whether a multiplet was cut: then the derivative of its vectors is NaN
+    hermitian_defect: Array  # departure of the operator from its adjoint, relative to the norm

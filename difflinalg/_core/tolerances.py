@@ -106,3 +106,46 @@ def newton_rtol(dtype: DTypeLike) -> float:
     derivatives, which assume that the equations hold, are as exact as those of explicit steps.
     """
     return epsilon(dtype) ** 0.75
+
+
+def breakdown_rtol(dtype: DTypeLike) -> float:
+    """What is left of a vector after orthogonalisation is rounding below this, times the norm.
+
+    10 epsilon: the rounding errors of the product and of two projections.
+    """
+    return 10.0 * epsilon(dtype)
+
+
+def residual_rtol(dtype: DTypeLike) -> float:
+    """Residual of an eigenpair, relative to the norm of the operator, that counts as converged.
+
+    4 epsilon: no smaller one can be verified with a product that rounds. It is the meaning of
+    `tol=0`, as in ARPACK, and right for derivatives, whose error is the residual over the gap.
+    """
+    return 4.0 * epsilon(dtype)
+
+
+def krylov_solve_rtol(dtype: DTypeLike) -> float:
+    """Residual, relative to the right-hand side, at which the solve inside a rule stops."""
+    return 16.0 * epsilon(dtype)
+
+
+def hermitian_rtol(dtype: DTypeLike) -> float:
+    """An operator whose projection departs more from its adjoint, times the norm, is not Hermitian.
+
+    `sqrt(eps)`: far above the rounding of any product, and a smaller departure moves an
+    eigenvalue by no more than its square.
+    """
+    return epsilon(dtype) ** 0.5
+
+
+def ritz_rtol(dtype: DTypeLike) -> float:
+    """Residual, relative to the norm, from which on a Ritz value is known to rounding.
+
+    `sqrt(eps)`: the error of the value is the square of the residual over a gap.
+    """
+    return epsilon(dtype) ** 0.5
+
+
+RESOLVED = 0.1
+"""A Ritz value is told from another when its residual is this fraction of their distance."""

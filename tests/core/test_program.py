@@ -1,0 +1,50 @@
+"""Programs traced twice are equal, and different ones are not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from difflinalg._core.program import hoist
+
+X = jnp.ones(3)
+
+
+def traced(scale=2.0, steps=3, power=2, function=jnp.sin):
+    c = jnp.arange(3.0)
+
+    def f(x):
+        y = lax.fori_loop(0, steps, lambda _, z: function(z) * scale, x**power)
+        return jnp.where(y > 0.0, y, c * x)
+
+    return hoist(f, X)
+
+
+def test_same_code_gives_the_same_program():
+    (one, consts), (two, _) = traced(), traced()
+    assert one is not two
+    assert one == two
+    assert hash(one) == hash(two)
+    np.testing.assert_allclose(one(consts, X)[0], two(consts, X)[0])
+
+
+@pytest.mark.parametrize(
+    "change", [dict(scale=3.0), dict(steps=4), dict(power=3), dict(function=jnp.cos)]
+)
+def test_any_difference_is_seen(change):
+    assert traced()[0] != traced(**change)[0]
+
+
+def test_the_order_of_arguments_is_seen():
+    one, _ = hoist(lambda x, y: x - y, X, X)
+    two, _ = hoist(lambda x, y: y - x, X, X)
+    assert one != two
+
+
+def test_what_is_closed_over_is_differentiated():
+    def f(t):
+        program, consts = hoist(lambda x: t * x, X)
+        return jnp.sum(program(consts, X)[0])
+
+    np.testing.assert_allclose(jax.grad(f)(2.0), 3.0)

@@ -1,0 +1,73 @@
+"""svds against dense decompositions: values, multiplets, derivatives, failures."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from difflinalg.scipy.sparse.linalg import svds
+
+
+def matrix(rng, m, n, s, is_complex):
+    def isometry(rows):
+        a = rng.standard_normal((rows, len(s))) + 1j * is_complex * rng.standard_normal(
+            (rows, len(s))
+        )
+        return np.linalg.qr(a if is_complex else a.real)[0]
+
+    return jnp.asarray((isometry(m) * s) @ isometry(n).conj().T)
+
+
+@pytest.mark.parametrize(("shape", "is_complex"), [((40, 25), True), ((20, 30), False)])
+def test_triplets_with_a_multiplet(rng, shape, is_complex):
+    values = np.r_[5.0, 4.0, 4.0, 3.0, np.linspace(2.0, 0.1, min(shape) - 4)]
+    a = matrix(rng, *shape, values, is_complex)
+    u, s, vh = svds(a, 4)
+    np.testing.assert_allclose(s, [3.0, 4.0, 4.0, 5.0], atol=1e-12)
+    np.testing.assert_allclose(a @ vh.conj().T, u * s, atol=1e-11)
+    np.testing.assert_allclose(u.conj().T @ u, np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(vh @ vh.conj().T, np.eye(4), atol=1e-12)
+    like = jax.ShapeDtypeStruct((shape[1],), a.dtype)
+    s = svds(lambda x: a @ x, 3, v0=like, return_singular_vectors=False)
+    np.testing.assert_allclose(s, [4.0, 4.0, 5.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("is_complex", [True, False])
+def test_derivatives_agree_with_the_dense_ones(rng, is_complex):
+    a = matrix(rng, 30, 20, np.r_[5.0, 4.0, 3.0, np.linspace(2.0, 0.1, 17)], is_complex)
+    b = 0.1 * matrix(rng, 30, 20, np.ones(20), is_complex)
+    c = jnp.asarray(rng.standard_normal((30, 20)))
+
+    def loss(u, s, vh):
+        return jnp.sum(jnp.sin(s)) + jnp.real(jnp.sum(c * ((u * s**2) @ vh)))
+
+    def dense(t):
+        u, s, vh = jnp.linalg.svd(a + t * b, full_matrices=False)
+        return loss(u[:, :3], s[:3], vh[:3])
+
+    def krylov(t):
+        return loss(*svds(a + t * b, 3))
+
+    @jax.jit
+    def compute(t):
+        return [(f(t), *jax.jvp(jax.grad(f), (t,), (1.0,))) for f in (krylov, dense)]
+
+    got, want = compute(0.1)
+    np.testing.assert_allclose(got, want, rtol=1e-8)
+
+
+def test_more_triplets_than_the_rank_are_undefined(rng):
+    a = matrix(rng, 40, 30, np.r_[3.0, 2.0], False)
+    _, s, vh = svds(a, 3)
+    np.testing.assert_allclose(s[1:], [2.0, 3.0], atol=1e-12)
+    assert np.isnan(s[0])
+    assert np.all(np.isnan(vh[0]))
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="which as one of"):
+        svds(jnp.eye(3), 1, which="SM")
+    with pytest.raises(ValueError, match="needs 1 <= k <= 3"):
+        svds(jnp.ones((3, 5)), 4)
+    with pytest.raises(ValueError, match="give v0"):
+        svds(lambda x: x, 1)
