@@ -1,5 +1,6 @@
 """JAX linear algebra whose derivatives are right, in both modes and to any order."""
 
+from difflinalg import implicit as implicit
 from difflinalg import linalg as linalg
 from difflinalg import scipy as scipy
 from difflinalg import testing as testing

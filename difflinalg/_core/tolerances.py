@@ -77,3 +77,21 @@ def rounding_slack(dtype: DTypeLike) -> float:
     enough that what it hides at well separated arguments is of order `eps^(3/4)`.
     """
     return epsilon(dtype) ** -0.25
+
+
+def implicit_rtol(dtype: DTypeLike) -> float:
+    """Where an iteration, and the linear solve of its derivative, has converged by default.
+
+    `eps^(3/4)`, 2e-12 in float64: the function is the user's, and its rounding errors may be
+    thousands of epsilons (those of an eigensolver are), below which no residual falls.
+    """
+    return epsilon(dtype) ** 0.75
+
+
+def trust_factor() -> float:
+    """How far, in units of its tolerance, a solution may miss where its derivative is taken.
+
+    The derivative evaluates the function once more, in another compiled program. Rounding may
+    then be different; a gauge chosen otherwise, or another branch, is off by far more.
+    """
+    return 100.0
