@@ -207,6 +207,7 @@ def environment(
     """
     check_symmetric(a)
     found = _iterate(*lax.stop_gradient((initial, a)), options)
+    _raise_unless_still(found, options)
 
     def f(env, a):
         return aligned_step(env, a, options.multiplet_rtol)
@@ -230,8 +231,23 @@ def environment(
     return jax.tree.map(lambda x: x * jnp.where(still, 1.0, jnp.nan), fixed.x), info
 
 
+def _raise_unless_still(found: _State, options: Options) -> None:
+    """An exception where the outcome is known, that is outside of jit."""
+    if isinstance(found.change, jax.core.Tracer) or found.change <= options.spectrum_tol:
+        return
+    msg = (
+        f"the corner spectrum still changes by {float(found.change):.1e} after {found.steps} "
+        "steps; allow more max_steps"
+    )
+    raise implicit.NotConvergedError(msg, found.env, found)
+
+
 def unrolled(a: Array, initial: Environment, steps: int, options: Options = DEFAULTS):
-    """The environment after `steps` steps, differentiated through every one of them."""
+    """The environment after `steps` steps, differentiated through every one of them.
+
+    For comparison. `initial` is a converged environment: one that has not grown to its full size
+    has values that are zero, which have no derivative.
+    """
 
     def advance(env, _):
         return step(env, a, options.multiplet_rtol)[0], None

@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,10 @@ def wave_function(parameters: Array, size: int) -> Array:
     return tensor / jnp.linalg.norm(tensor)
 
 
-def objective(settings: dict[str, Any]):
+@lru_cache
+def objective(items: tuple[tuple[str, Any], ...]):
     """A compiled function: `(parameters, environment) -> ((energy, (environment, info)), grad)`."""
+    settings = dict(items)
     couplings = {"delta": settings["delta"], "j2": settings["J2"], "g": settings["g"]}
     hamiltonian = model(settings["model"], **couplings)
     options = SINGLE if settings["float32"] else DEFAULTS
@@ -78,7 +81,7 @@ class Run:
         self.replayed = 0
         self._dtype = jnp.float32 if settings["float32"] else jnp.float64
         self.environment = self.simplest()
-        self._evaluate = objective(settings)
+        self._evaluate = objective(tuple(sorted(settings.items())))
 
     def simplest(self) -> Environment:
         """The environment of a boundary where bra and ket are joined."""
@@ -160,7 +163,7 @@ def save(run: Run, path: Path) -> None:
 def load(path: Path) -> dict[str, Any]:
     """The contents of a log, checked; `ValueError` if it is none."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             data = {name: file[name] for name in file.files}
         settings = json.loads(str(data["settings"]))
         count, size = data["points"].shape

@@ -80,7 +80,7 @@ def leading_space(
         Forward and reverse mode in any nesting, for losses that depend on the space alone, or
         on its frame in a covariant way (a tensor network that is contracted with the frame). The
         frame does not turn inside of the space, so that gaps between kept values do not matter.
-        NaN where a multiplet is cut. `values` have zero derivative: differentiate
+        NaN where a multiplet is cut, and where the rank cuts through zeros. `values` have zero derivative: differentiate
         `frame^H a frame`.
 
     Cost:
