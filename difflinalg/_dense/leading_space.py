@@ -80,8 +80,8 @@ def leading_space(
         Forward and reverse mode in any nesting, for losses that depend on the space alone, or
         on its frame in a covariant way (a tensor network that is contracted with the frame). The
         frame does not turn inside of the space, so that gaps between kept values do not matter.
-        NaN where a multiplet is cut, and where the rank cuts through zeros. `values` have zero derivative: differentiate
-        `frame^H a frame`.
+        NaN where a multiplet is cut, and where the rank cuts through zeros. `values` have zero
+        derivative: differentiate `frame^H a frame`.
 
     Cost:
         O(n^3), one full decomposition; a tangent costs four products of it with the frame.

@@ -24,7 +24,10 @@ SLACK = 8.0  # between the residual that a solver keeps up to date and the true 
 class LinearSolver(Protocol):
     """What `fixed_point` and `root` need of a solver; it must be hashable."""
 
-    rtol: float | None
+    @property
+    def rtol(self) -> float | None:
+        """Relative residual at which to stop; `eps^(3/4)` if `None`."""
+        ...
 
     def solve(self, matvec: Operator, b: Array, allowed: Operator) -> Array:
         """`x` with `|b - matvec(x)| <= allowed(x)`, as far as the solver gets."""
