@@ -1,5 +1,6 @@
 """JAX linear algebra whose derivatives are right, in both modes and to any order."""
 
+from difflinalg import implicit as implicit
 from difflinalg import linalg as linalg
 from difflinalg import memory as memory
 from difflinalg import ode as ode

@@ -149,3 +149,21 @@ def ritz_rtol(dtype: DTypeLike) -> float:
 
 RESOLVED = 0.1
 """A Ritz value is told from another when its residual is this fraction of their distance."""
+
+
+def implicit_rtol(dtype: DTypeLike) -> float:
+    """Where an iteration, and the linear solve of its derivative, has converged by default.
+
+    `eps^(3/4)`, 2e-12 in float64: the function is the user's, and its rounding errors may be
+    thousands of epsilons (those of an eigensolver are), below which no residual falls.
+    """
+    return epsilon(dtype) ** 0.75
+
+
+def trust_factor() -> float:
+    """How far, in units of its tolerance, a solution may miss where its derivative is taken.
+
+    The derivative evaluates the function once more, in another compiled program. Rounding may
+    then be different; a gauge chosen otherwise, or another branch, is off by far more.
+    """
+    return 100.0

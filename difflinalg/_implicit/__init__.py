@@ -1,0 +1,1 @@
+"""Derivatives by the implicit function theorem: the problem, the linear solvers, the rule."""
