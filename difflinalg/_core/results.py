@@ -18,3 +18,32 @@ class EighResult(NamedTuple):
 
     eigenvalues: Array
     eigenvectors: Array
+
+
+class SlogdetResult(NamedTuple):
+    """`det(A) = sign exp(logabsdet)`."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class QRResult(NamedTuple):
+    """`A = Q R`."""
+
+    Q: Array
+    R: Array
+
+
+class EigResult(NamedTuple):
+    """`A V = V diag(w)` with `w = eigenvalues` and `V = eigenvectors`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EigLeftResult(NamedTuple):
+    """`A V = V diag(w)` and `L^H A = diag(w) L^H` with `L = left_eigenvectors`."""
+
+    eigenvalues: Array
+    left_eigenvectors: Array
+    eigenvectors: Array

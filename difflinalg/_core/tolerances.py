@@ -77,3 +77,13 @@ def rounding_slack(dtype: DTypeLike) -> float:
     enough that what it hides at well separated arguments is of order `eps^(3/4)`.
     """
     return epsilon(dtype) ** -0.25
+
+
+def regular_limit(dtype: DTypeLike) -> float:
+    """Condition number, in the 1-norm, up to which an adjugate is taken from the inverse.
+
+    `eps^(-1/2)`: the inverse by LU then has half of the digits at least; beyond, the singular
+    value decomposition gives the adjugate with an error of order epsilon of its norm, or the
+    error that a perturbation of A by epsilon causes.
+    """
+    return epsilon(dtype) ** -0.5
