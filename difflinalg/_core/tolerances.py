@@ -87,3 +87,30 @@ def regular_limit(dtype: DTypeLike) -> float:
     error that a perturbation of A by epsilon causes.
     """
     return epsilon(dtype) ** -0.5
+
+
+def zero_norm(dtype: DTypeLike) -> float:
+    """What a second derivative sees in place of a 2-norm that is 0: `tiny^(1/4)`.
+
+    1e-77 in float64, 3e-10 in float32: its fourth power, the largest that derivatives up to the
+    third divide by, is still a normal number, and its square is far below epsilon.
+    """
+    return float(jnp.finfo(dtype).tiny) ** 0.25
+
+
+def defective_shift(dtype: DTypeLike, level: int) -> float:
+    """By how much a degenerate or defective general matrix is moved, relative to its norm.
+
+    `eps^(1/(level + 2))`, as values are spread: moving by delta a Jordan block of two separates its
+    eigenvalues by `sqrt(delta)`, and a derivative then has the error `delta + eps / delta`.
+    """
+    return epsilon(dtype) ** (1.0 / (level + 2))
+
+
+def defective_limit(dtype: DTypeLike, level: int) -> float:
+    """Condition number of an eigenvalue above which its matrix counts as defective.
+
+    A derivative of order `level + 1` then has an error of `eps kappa^(level + 2)`; the limit
+    `eps^(-3 / (4 (level + 2)))` leaves `eps^(1/4)` at worst, as `cluster_rtol` does.
+    """
+    return epsilon(dtype) ** (-0.75 / (level + 2))
