@@ -98,11 +98,10 @@ def zero_norm(dtype: DTypeLike) -> float:
     return float(jnp.finfo(dtype).tiny) ** 0.25
 
 
-def defective_shift(dtype: DTypeLike, level: int) -> float:
-    """By how much a degenerate or defective general matrix is moved, relative to its norm.
+def degenerate_shift(dtype: DTypeLike, level: int) -> float:
+    """By how much a general matrix with a repeated eigenvalue is moved, relative to its norm.
 
-    `eps^(1/(level + 2))`, as values are spread: moving by delta a Jordan block of two separates its
-    eigenvalues by `sqrt(delta)`, and a derivative then has the error `delta + eps / delta`.
+    `eps^(1/(level + 2))`, as values are spread (`spread_rtol`).
     """
     return epsilon(dtype) ** (1.0 / (level + 2))
 
@@ -110,7 +109,17 @@ def defective_shift(dtype: DTypeLike, level: int) -> float:
 def defective_limit(dtype: DTypeLike, level: int) -> float:
     """Condition number of an eigenvalue above which its matrix counts as defective.
 
-    A derivative of order `level + 1` then has an error of `eps kappa^(level + 2)`; the limit
-    `eps^(-3 / (4 (level + 2)))` leaves `eps^(1/4)` at worst, as `cluster_rtol` does.
+    A derivative of order `level + 1` of a function of the eigenvectors has an error of
+    `eps kappa^(level + 3)`; the limit `eps^(-3 / (4 (level + 3)))` leaves `eps^(1/4)` at worst, as
+    `cluster_rtol` does.
     """
-    return epsilon(dtype) ** (-0.75 / (level + 2))
+    return epsilon(dtype) ** (-0.75 / (level + 3))
+
+
+def defective_shift(dtype: DTypeLike, level: int) -> float:
+    """By how much a defective matrix is moved, relative to its norm: `eps^(2/(level + 5))`.
+
+    Moved by delta, a Jordan block of two has condition numbers `delta^(-1/2)`; this choice
+    balances delta and the error that `defective_limit` names.
+    """
+    return epsilon(dtype) ** (2.0 / (level + 5))

@@ -40,7 +40,7 @@ def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
     Example:
         >>> import jax.numpy as jnp
         >>> from difflinalg import linalg
-        >>> print(linalg.cond(jnp.diag(jnp.array([3.0, 2.0]))))
+        >>> print(linalg.cond(jnp.diag(jnp.array([3.0, 2.0]))).round(12))
         1.5
 
     References:

@@ -50,12 +50,12 @@ def eig(a: ArrayLike, *, left: bool = False) -> EigResult | EigLeftResult:
     Derivatives:
         Forward and reverse mode in any nesting, to every order, where eigenvalues are distinct,
         in the gauge named above (which jumps where two entries of a column are equally large).
-        Where eigenvalues coincide or eigenvectors are nearly dependent, the result is that of a
-        matrix moved by `sqrt(eps)` (first order; more for higher ones) of its norm. Smooth
-        functions of the matrix, such as `V f(w) V^-1` or symmetric functions of the eigenvalues,
-        are then right to about 1e-7 for a pair, and less for larger Jordan blocks; single
-        eigenvalues of a defective matrix have no derivative and single vectors of a repeated
-        eigenvalue neither.
+        Where eigenvalues coincide, the result is that of a matrix moved by `sqrt(eps)` of its
+        norm (first order; more for higher ones), and by `eps^(2/5)` where eigenvectors are
+        nearly dependent. Smooth functions of the matrix, such as `V f(w) V^-1` or symmetric
+        functions of the eigenvalues, are then right to about 1e-6 for a repeated eigenvalue and
+        1e-4 for a Jordan block of two (float64), and less for larger ones; single eigenvalues of
+        a defective matrix have no derivative and single vectors of a repeated eigenvalue neither.
 
     Cost:
         O(n^3), on the CPU; a tangent takes a solve and two products (twice with `left`).
@@ -146,9 +146,8 @@ def eig_core(a: Array, left: bool, level: int) -> tuple[Array, ...]:
     factors = _decompose(a, left)
     if level == 0:
         return factors
-    w, v = factors[0], factors[-1]
-    bad = _defective(v, level - 1) | _degenerate(w, a, level - 1)
-    return repair_where(partial(_moved, left=left, level=level - 1), bad, factors, a)
+    shift = _shift(factors[0], factors[-1], a, level - 1)
+    return repair_where(partial(_moved, left=left), shift > 0, factors, a, shift)
 
 
 @eig_core.defjvp
@@ -180,11 +179,17 @@ def _decompose(a: Array, left: bool) -> tuple[Array, ...]:
     return tuple(lax.linalg.eig(a, compute_left_eigenvectors=left))
 
 
-def _moved(a: Array, left: bool, level: int) -> tuple[Array, ...]:
+def _moved(a: Array, shift: Array, left: bool) -> tuple[Array, ...]:
     n = a.shape[-1]
     direction = np.random.default_rng(0).standard_normal((n, n)) / n
-    size = _scale(a)[..., None, None] * tolerances.defective_shift(a.dtype, level)
-    return _decompose(a + size * jnp.asarray(direction, a.dtype), left)
+    return _decompose(a + shift[..., None, None] * jnp.asarray(direction, a.dtype), left)
+
+
+def _shift(w: Array, v: Array, a: Array, level: int) -> Array:
+    """By how much each matrix has to be moved, shape `(...)`; 0 where the rule holds."""
+    close = jnp.where(_degenerate(w, a, level), tolerances.degenerate_shift(a.dtype, level), 0.0)
+    far = tolerances.defective_shift(a.dtype, level)
+    return _scale(a) * jnp.where(_defective(v, level), far, close).astype(a.real.dtype)
 
 
 def _scale(a: Array) -> Array:

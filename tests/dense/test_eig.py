@@ -19,15 +19,15 @@ def random_array(seed, shape, dtype=np.float64):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tangents_satisfy_the_differentiated_identities_and_the_normalisation(dtype):
     a, a_dot = random_array(1, (2, 4, 4), dtype), random_array(2, (2, 4, 4), dtype)
-    (w, l, v), (w_dot, l_dot, v_dot) = jax.jvp(lambda x: linalg.eig(x, left=True), (a,), (a_dot,))
+    (w, u, v), (w_dot, u_dot, v_dot) = jax.jvp(lambda x: linalg.eig(x, left=True), (a,), (a_dot,))
     tolerance = 1e-3 if jnp.finfo(dtype).bits == 32 else 1e-11
     assert w.dtype == v.dtype == jnp.result_type(dtype, jnp.complex64)
     h = lambda x: np.conj(np.swapaxes(x, -1, -2))  # noqa: E731
     np.testing.assert_allclose(a @ v, v * w[:, None], atol=tolerance)
-    np.testing.assert_allclose(h(l) @ a, w[..., None] * h(l), atol=tolerance)
+    np.testing.assert_allclose(h(u) @ a, w[..., None] * h(u), atol=tolerance)
     right = a_dot @ v + a @ v_dot - v_dot * w[:, None] - v * w_dot[:, None]
     np.testing.assert_allclose(right, np.zeros_like(right), atol=tolerance)
-    left = h(l_dot) @ a + h(l) @ a_dot - w_dot[..., None] * h(l) - w[..., None] * h(l_dot)
+    left = h(u_dot) @ a + h(u) @ a_dot - w_dot[..., None] * h(u) - w[..., None] * h(u_dot)
     np.testing.assert_allclose(left, np.zeros_like(left), atol=tolerance)
     np.testing.assert_allclose(np.sum(v.conj() * v_dot, axis=-2).real, 0.0, atol=tolerance)
     largest = np.argmax(np.abs(v), axis=-2, keepdims=True)

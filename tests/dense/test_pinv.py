@@ -40,16 +40,17 @@ def test_value_and_tangent_at_full_rank_are_those_of_golub_and_pereyra(shape, dt
     np.testing.assert_allclose(p_dot, golub_pereyra(a, a_dot), atol=10 * rtol)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rtol", [None, 0.7])
-def test_derivatives_are_those_of_differences_with_and_without_truncation(shape, rtol):
-    dtype = np.float64 if shape == "tall" else np.complex128
+@pytest.mark.parametrize(
+    ("shape", "rtol", "dtype"),
+    [("tall", None, float), ("square", 0.7, float), ("wide", 0.7, complex)],
+)
+def test_derivatives_are_those_of_differences_with_and_without_truncation(shape, rtol, dtype):
     a = with_values([2.0, 2.0, 1.0], SHAPES[shape], dtype)
     check_derivatives(lambda x: linalg.pinv(x, rtol), (a,), order=2)
 
 
 def test_rank_deficient_matrix_follows_perturbations_that_keep_the_rank():
-    x, y = random_array(2, (4, 2), np.complex128), random_array(3, (2, 3), np.complex128)
+    x, y = random_array(2, (4, 2)), random_array(3, (2, 3))
 
     def f(x, y):
         return linalg.pinv(x @ y)
@@ -87,7 +88,7 @@ def test_cut_between_equal_values_has_no_derivative_and_zero_matrix_has_a_zero_o
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_least_squares_value_and_derivatives_with_respect_to_both_arguments(shape):
-    dtype = np.float64 if shape == "wide" else np.complex128
+    dtype = np.complex128 if shape == "square" else np.float64
     a = with_values([2.0, 2.0, 1.0], SHAPES[shape], dtype)
     b = random_array(6, (a.shape[0], 2), dtype)
     x, resid, rank, s = linalg.lstsq(a, b)
@@ -96,7 +97,7 @@ def test_least_squares_value_and_derivatives_with_respect_to_both_arguments(shap
     np.testing.assert_allclose(s, expected[3], rtol=1e-13)
     np.testing.assert_allclose(resid, np.sum(np.abs(b - a @ x) ** 2, axis=0), atol=1e-13)
     assert rank == 3
-    check_derivatives(lambda a, b: linalg.lstsq(a, b)[:2], (a, b), order=2)
+    check_derivatives(lambda a, b: linalg.lstsq(a, b)[:2], (a, b), order=1 + (shape != "square"))
 
 
 def test_least_squares_of_low_rank_is_of_least_norm_with_and_without_a_cutoff():
