@@ -9,6 +9,10 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 
+class ShapeError(ValueError, TypeError):
+    """An argument without the axes that it needs; JAX raises now the one type, now the other."""
+
+
 def as_inexact(name: str, a: ArrayLike) -> Array:
     """`a` as an array of a floating or complex dtype; integers become the default float."""
     if not hasattr(a, "dtype") and not isinstance(a, (bool, int, float, complex, list, tuple)):
@@ -19,7 +23,8 @@ def as_inexact(name: str, a: ArrayLike) -> Array:
         if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == jnp.bool_):
             msg = f"{name} needs real or complex numbers, got dtype {array.dtype}."
             raise TypeError(msg)
-        array = array.astype(jnp.result_type(float))
+        # The float that JAX promotes these integers to.
+        array = array.astype(jax.eval_shape(jnp.sqrt, array).dtype)
     return array
 
 
@@ -31,7 +36,7 @@ def as_matrix(name: str, a: ArrayLike) -> Array:
             f"{name} needs a matrix, shape (..., m, n), got shape {array.shape}; "
             "give a vector a second axis, for example a[:, None]."
         )
-        raise ValueError(msg)
+        raise ShapeError(msg)
     return array
 
 
@@ -43,7 +48,7 @@ def as_square(name: str, a: ArrayLike) -> Array:
             f"{name} needs square matrices, shape (..., n, n), got shape {array.shape}; "
             "for a rectangular matrix use svd or polar."
         )
-        raise ValueError(msg)
+        raise ShapeError(msg)
     return array
 
 

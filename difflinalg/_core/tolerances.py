@@ -106,20 +106,20 @@ def degenerate_shift(dtype: DTypeLike, level: int) -> float:
     return epsilon(dtype) ** (1.0 / (level + 2))
 
 
-def defective_limit(dtype: DTypeLike, level: int) -> float:
+def defective_limit(dtype: DTypeLike, power: int) -> float:
     """Condition number of an eigenvalue above which its matrix counts as defective.
 
-    A derivative of order `level + 1` of a function of the eigenvectors has an error of
-    `eps kappa^(level + 3)`; the limit `eps^(-3 / (4 (level + 3)))` leaves `eps^(1/4)` at worst, as
-    `cluster_rtol` does.
+    A derivative has an error of `eps kappa^power`: 2 for the first derivative of eigenvalues, 3 for
+    that of vectors, one more for each further derivative. The limit `eps^(-3 / (4 power))` leaves
+    `eps^(1/4)` at worst, as `cluster_rtol` does.
     """
-    return epsilon(dtype) ** (-0.75 / (level + 3))
+    return epsilon(dtype) ** (-0.75 / power)
 
 
-def defective_shift(dtype: DTypeLike, level: int) -> float:
-    """By how much a defective matrix is moved, relative to its norm: `eps^(2/(level + 5))`.
+def defective_shift(dtype: DTypeLike, power: int) -> float:
+    """By how much a defective matrix is moved, relative to its norm: `eps^(2/(power + 2))`.
 
     Moved by delta, a Jordan block of two has condition numbers `delta^(-1/2)`; this choice
     balances delta and the error that `defective_limit` names.
     """
-    return epsilon(dtype) ** (2.0 / (level + 5))
+    return epsilon(dtype) ** (2.0 / (power + 2))

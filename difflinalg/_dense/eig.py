@@ -10,10 +10,10 @@ them. With `K = V^-1 A_dot V`:
 The left vectors, `L^H A = diag(w) L^H`, follow the same rule with `A^H` and `conj(w)`.
 
 Where eigenvalues coincide or V is nearly singular (a defective matrix) the rule breaks down. There
-the matrix is moved, by a fixed matrix of small norm that knows the order of differentiation: the
-rule of level l calls the decomposition of level l + 1. Value and derivative that are returned
-belong to the moved matrix. A smooth function of the matrix, such as a symmetric function of the
-eigenvalues, so keeps most of its digits, as it does where the Hermitian rule spreads its values.
+the matrix is moved, by a fixed matrix of small norm that knows the order of differentiation: each
+rule tells the decomposition that it calls how sensitive its tangents are. Value and derivative
+that are returned belong to the moved matrix. A smooth function of the matrix, such as a symmetric
+function of the eigenvalues, so keeps most of its digits, as where the Hermitian rule spreads.
 """
 
 from functools import partial
@@ -29,6 +29,8 @@ from difflinalg._core.algebra import adjoint, mm
 from difflinalg._core.operation import operation
 from difflinalg._core.repair import repair_where
 from difflinalg._core.results import EigLeftResult, EigResult
+
+VALUES, VECTORS = 2, 3  # powers of `defective_limit` in the first derivative
 
 
 def eig(a: ArrayLike, *, left: bool = False) -> EigResult | EigLeftResult:
@@ -115,7 +117,8 @@ def eigvals(a: ArrayLike) -> Array:
 
 @jax.jit
 def _eig(a: Array) -> tuple[Array, Array]:
-    return _empty(a)[::2] if a.shape[-1] == 0 else eig_core(a, False, 0)
+    w, v = _empty(a)[:2] if a.shape[-1] == 0 else eig_core(a, False, 0)
+    return w, v
 
 
 @jax.jit
@@ -134,26 +137,27 @@ def _empty(a: Array) -> tuple[Array, Array, Array]:
 
 
 @operation(statics=2)
-def eig_core(a: Array, left: bool, level: int) -> tuple[Array, ...]:
+def eig_core(a: Array, left: bool, power: int) -> tuple[Array, ...]:
     """Eigenvalues, left vectors if asked for, and right vectors.
 
     Args:
         a: shape `(..., n, n)`.
         left: return left vectors.
-        level: the number of rules above this one; if there are any, a matrix that is nearly
-            degenerate or defective is moved as the last of them needs it.
+        power: how the derivative at hand depends on the condition of an eigenvalue, see
+            `tolerances.defective_limit`; a matrix that is nearly degenerate or defective is moved
+            as it needs. 0 if nothing is differentiated.
     """
     factors = _decompose(a, left)
-    if level == 0:
+    if power == 0:
         return factors
-    shift = _shift(factors[0], factors[-1], a, level - 1)
+    shift = _shift(factors[0], factors[-1], a, power)
     return repair_where(partial(_moved, left=left), shift > 0, factors, a, shift)
 
 
 @eig_core.defjvp
-def _eig_core_jvp(left, level, primals, tangents):
+def _eig_core_jvp(left, power, primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    factors = eig_core(a, left, level + 1)
+    factors = eig_core(a, left, max(power + 1, VECTORS))
     w, v = factors[0], factors[-1]
     w_dot, v_dot = jax.checkpoint(eig_tangents)(w, v, a_dot)
     if not left:
@@ -171,7 +175,7 @@ def eigvals_core(a: Array) -> Array:
 @eigvals_core.defjvp
 def _eigvals_core_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    w, v = eig_core(a, False, 1)
+    w, v = eig_core(a, False, VALUES)
     return w, jax.checkpoint(eigvals_tangents)(v, a_dot)
 
 
@@ -185,11 +189,15 @@ def _moved(a: Array, shift: Array, left: bool) -> tuple[Array, ...]:
     return _decompose(a + shift[..., None, None] * jnp.asarray(direction, a.dtype), left)
 
 
-def _shift(w: Array, v: Array, a: Array, level: int) -> Array:
+def _shift(w: Array, v: Array, a: Array, power: int) -> Array:
     """By how much each matrix has to be moved, shape `(...)`; 0 where the rule holds."""
-    close = jnp.where(_degenerate(w, a, level), tolerances.degenerate_shift(a.dtype, level), 0.0)
-    far = tolerances.defective_shift(a.dtype, level)
-    return _scale(a) * jnp.where(_defective(v, level), far, close).astype(a.real.dtype)
+    shift = jnp.zeros(a.shape[:-2], a.real.dtype)
+    if power >= VECTORS:  # the derivative of an eigenvalue has no gaps in it
+        level = power - VECTORS
+        close = _degenerate(w, a, level)
+        shift = jnp.where(close, tolerances.degenerate_shift(a.dtype, level), shift)
+    far = tolerances.defective_shift(a.dtype, power)
+    return _scale(a) * jnp.where(_defective(v, power), far, shift).astype(shift.dtype)
 
 
 def _scale(a: Array) -> Array:
@@ -197,11 +205,11 @@ def _scale(a: Array) -> Array:
     return jnp.where(norm > 0, norm, 1.0)
 
 
-def _defective(v: Array, level: int) -> Array:
+def _defective(v: Array, power: int) -> Array:
     """Whether an eigenvalue is too sensitive: the largest row of `V^-1`, columns of length 1."""
     rows = jnp.linalg.inv(v)
     condition = jnp.sqrt(jnp.max(jnp.sum(jnp.real(jnp.conj(rows) * rows), axis=-1), axis=-1))
-    return ~(condition <= tolerances.defective_limit(v.dtype, level))
+    return ~(condition <= tolerances.defective_limit(v.dtype, power))
 
 
 def _degenerate(w: Array, a: Array, level: int) -> Array:
