@@ -67,8 +67,12 @@ def test_every_name_is_compared():
     assert sorted(CALLS) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.int32])
+# JAX's vector_norm does not convert integers: its 1-norm is an integer, its 3-norm is wrong.
+INTEGERS = [(name, np.int32) for name in NAMES if name != "vector_norm"]
+FLOATS = [(name, dtype) for name in NAMES for dtype in (np.float32, np.complex128)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), FLOATS + INTEGERS)
 def test_values_dtypes_shapes_and_fields_are_those_of_jax(name, dtype):
     a = A.astype(dtype) if np.issubdtype(dtype, np.inexact) else np.diag([3, 2, 1]).astype(dtype)
     if np.iscomplexobj(a):
