@@ -23,8 +23,10 @@ def as_inexact(name: str, a: ArrayLike) -> Array:
         if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == jnp.bool_):
             msg = f"{name} needs real or complex numbers, got dtype {array.dtype}."
             raise TypeError(msg)
-        # The float that JAX promotes these integers to.
-        array = array.astype(jax.eval_shape(jnp.sqrt, array).dtype)
+        # The float that JAX promotes these integers to; booleans become the default one.
+        whole = array.dtype != jnp.bool_
+        like = jax.eval_shape(jnp.sqrt, array).dtype if whole else jnp.result_type(float)
+        array = array.astype(like)
     return array
 
 
