@@ -719,7 +719,9 @@ class NotConvergedError(ArithmeticError):
         self.info = info
 
 
-def refuse_unconverged(name: str, x: object, info: object, steps: int, residual: float) -> NoReturn:
+def refuse_unconverged_root(
+    name: str, x: object, info: object, steps: int, residual: float
+) -> NoReturn:
     """Report an iteration that has not converged, with what it found."""
     msg = (
         f"{name} has not converged after {steps} steps (relative residual {residual:.2e}); give a "
@@ -769,4 +771,65 @@ def check_iteration(name: str, rtol: float, atol: float, max_steps: int) -> None
         raise ValueError(msg)
     if isinstance(max_steps, bool) or not hasattr(max_steps, "__index__") or max_steps < 1:
         msg = f"{name} needs max_steps as a positive integer, got {max_steps!r}."
+        raise ValueError(msg)
+
+
+def as_axes(name: str, axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    """`axis` as a tuple of distinct axes counted from the front; `None` is all of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    listed = axis if isinstance(axis, tuple) else (axis,)
+    for one in listed:
+        if not -ndim <= one < ndim:
+            msg = f"{name} needs axes of an array with {ndim} of them, got axis={axis}."
+            raise ValueError(msg)
+    axes = tuple(one % ndim for one in listed)
+    if len(set(axes)) != len(axes):
+        msg = f"{name} needs distinct axes, got axis={axis} for {ndim} dimensions."
+        raise ValueError(msg)
+    return axes
+
+
+def refuse_axes(name: str, axes: tuple[int, ...]) -> NoReturn:
+    """Refuse a number of axes that is neither that of vectors nor that of matrices."""
+    msg = (
+        f"{name} with `ord` takes one axis for vectors or two for matrices, got {len(axes)}; "
+        "give `axis`, or flatten the array."
+    )
+    raise ValueError(msg)
+
+
+def refuse_order(name: str, ord: object, what: str) -> NoReturn:
+    """Refuse an order that vectors or matrices do not have."""
+    known = (
+        "a number, inf or -inf" if what == "vectors" else "'fro', 'nuc', 1, -1, 2, -2, inf, -inf"
+    )
+    msg = f"{name} of {what} takes ord as {known}, got {ord!r}."
+    raise ValueError(msg)
+
+
+def check_alias(name: str, first: str, value: object, second: str, alias: object) -> None:
+    """Refuse two names of one argument."""
+    if value is not None and alias is not None:
+        msg = f"{name} takes {first} or {second}, which mean the same; give one of them."
+        raise ValueError(msg)
+
+
+def check_least_squares(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """Refuse shapes that are not those of one least-squares problem."""
+    if a and b and a[0] != b[0]:
+        msg = f"{name} needs as many rows in `b` as in `a`, got shapes {a} and {b}."
+        raise ValueError(msg)
+    if len(a) != 2 or len(b) not in (1, 2):
+        msg = (
+            f"{name} needs a matrix `a` and a vector or matrix `b`, got shapes {a} and {b}; "
+            "for stacks use jax.vmap."
+        )
+        raise TypeError(msg)
+
+
+def refuse_empty(name: str, a: Array) -> None:
+    """Refuse matrices without entries."""
+    if 0 in a.shape[-2:]:
+        msg = f"{name} needs matrices with entries, got shape {a.shape}."
         raise ValueError(msg)

@@ -31,3 +31,32 @@ class EigenInfo(NamedTuple):
     norm: Array  # an estimate of the norm of the operator
     cut: Array  # whether a multiplet was cut: then the derivative of its vectors is NaN
     hermitian_defect: Array  # departure of the operator from its adjoint, relative to the norm
+
+
+class SlogdetResult(NamedTuple):
+    """`det(A) = sign exp(logabsdet)`."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class QRResult(NamedTuple):
+    """`A = Q R`."""
+
+    Q: Array
+    R: Array
+
+
+class EigResult(NamedTuple):
+    """`A V = V diag(w)` with `w = eigenvalues` and `V = eigenvectors`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EigLeftResult(NamedTuple):
+    """`A V = V diag(w)` and `L^H A = diag(w) L^H` with `L = left_eigenvectors`."""
+
+    eigenvalues: Array
+    left_eigenvectors: Array
+    eigenvectors: Array

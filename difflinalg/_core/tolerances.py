@@ -167,3 +167,49 @@ def trust_factor() -> float:
     then be different; a gauge chosen otherwise, or another branch, is off by far more.
     """
     return 100.0
+
+
+def regular_limit(dtype: DTypeLike) -> float:
+    """Condition number, in the 1-norm, up to which an adjugate is taken from the inverse.
+
+    `eps^(-1/2)`: the inverse by LU then has half of the digits at least; beyond, the singular
+    value decomposition gives the adjugate with an error of order epsilon of its norm, or the
+    error that a perturbation of A by epsilon causes.
+    """
+    return epsilon(dtype) ** -0.5
+
+
+def zero_norm(dtype: DTypeLike) -> float:
+    """What a second derivative sees in place of a 2-norm that is 0: `tiny^(1/4)`.
+
+    1e-77 in float64, 3e-10 in float32: its fourth power, the largest that derivatives up to the
+    third divide by, is still a normal number, and its square is far below epsilon.
+    """
+    return float(jnp.finfo(dtype).tiny) ** 0.25
+
+
+def degenerate_shift(dtype: DTypeLike, level: int) -> float:
+    """By how much a general matrix with a repeated eigenvalue is moved, relative to its norm.
+
+    `eps^(1/(level + 2))`, as values are spread (`spread_rtol`).
+    """
+    return epsilon(dtype) ** (1.0 / (level + 2))
+
+
+def defective_limit(dtype: DTypeLike, power: int) -> float:
+    """Condition number of an eigenvalue above which its matrix counts as defective.
+
+    A derivative has an error of `eps kappa^power`: 2 for the first derivative of eigenvalues, 3 for
+    that of vectors, one more for each further derivative. The limit `eps^(-3 / (4 power))` leaves
+    `eps^(1/4)` at worst, as `cluster_rtol` does.
+    """
+    return epsilon(dtype) ** (-0.75 / power)
+
+
+def defective_shift(dtype: DTypeLike, power: int) -> float:
+    """By how much a defective matrix is moved, relative to its norm: `eps^(2/(power + 2))`.
+
+    Moved by delta, a Jordan block of two has condition numbers `delta^(-1/2)`; this choice
+    balances delta and the error that `defective_limit` names.
+    """
+    return epsilon(dtype) ** (2.0 / (power + 2))

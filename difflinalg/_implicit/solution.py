@@ -181,4 +181,4 @@ def _raise_unless_converged(z: Array, stats: Array, settings: Settings) -> None:
     if isinstance(stats, Tracer) or bool(stats[0] > 0.0):
         return
     x, info = settings.layout.unravel(z), _info(stats)
-    checks.refuse_unconverged(settings.name, x, info, int(stats[1]), float(stats[2]))
+    checks.refuse_unconverged_root(settings.name, x, info, int(stats[1]), float(stats[2]))
