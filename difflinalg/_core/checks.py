@@ -170,3 +170,9 @@ def as_selection(name: str, select: str, select_range: object, size: int) -> sli
         msg = f"{name} needs 0 <= first <= last < {size} in select_range, got {select_range!r}."
         raise ValueError(msg)
     return slice(first, last + 1)
+
+
+def refuse_blocks(name: str, blocksize: object) -> NoReturn:
+    """Refuse a blocked algorithm, which JAX does not have either."""
+    msg = f"{name} has no blocked version, got blocksize={blocksize!r}; leave it 1."
+    raise NotImplementedError(msg)

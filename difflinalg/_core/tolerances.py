@@ -77,3 +77,20 @@ def rounding_slack(dtype: DTypeLike) -> float:
     enough that what it hides at well separated arguments is of order `eps^(3/4)`.
     """
     return epsilon(dtype) ** -0.25
+
+
+def newton_rtol(dtype: DTypeLike) -> float:
+    """Relative change of an iterate at which a Newton iteration has half of its digits.
+
+    `sqrt(eps) / 8`: quadratic convergence makes it rounding error in the next step.
+    """
+    return 0.125 * epsilon(dtype) ** 0.5
+
+
+def branch_rtol(dtype: DTypeLike) -> float:
+    """An eigenvalue of a block matrix this close to a branch cut, relatively, is on either side.
+
+    `eps^(1/4)`: the eigenvalues of the block matrix of the second derivative are double and have
+    errors of `eps^(1/2)`, those of the third are fourfold and have errors of `eps^(1/4)`.
+    """
+    return epsilon(dtype) ** 0.25
