@@ -3,3 +3,4 @@
 from difflinalg import linalg as linalg
 from difflinalg import scipy as scipy
 from difflinalg import testing as testing
+from difflinalg._patch import patch as patch

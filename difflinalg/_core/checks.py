@@ -4,6 +4,7 @@ from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
@@ -176,3 +177,31 @@ def refuse_blocks(name: str, blocksize: object) -> NoReturn:
     """Refuse a blocked algorithm, which JAX does not have either."""
     msg = f"{name} has no blocked version, got blocksize={blocksize!r}; leave it 1."
     raise NotImplementedError(msg)
+
+
+def check_given_rank(name: str, rank: object, limit: int) -> int:
+    """A `rank` that is given, as a static integer from 0 to `limit`."""
+    if rank == 0 and not isinstance(rank, (bool, Tracer)):
+        return 0
+    return check_rank(name, rank, limit)
+
+
+def refuse_unknown_rank(name: str, a: Array) -> None:
+    """Refuse a matrix whose rank, and so the shape of the result, cannot be seen."""
+    if isinstance(a, Tracer):
+        msg = (
+            f"{name} cannot see the values of its argument (shape {a.shape}) under jit or vmap, "
+            "and their rank is the shape of the result; give the rank by keyword."
+        )
+        raise TypeError(msg)
+
+
+def common_rank(name: str, ranks: np.ndarray) -> int:
+    """The rank of all matrices of a stack."""
+    if ranks.min() != ranks.max():
+        msg = (
+            f"{name} got a stack of matrices of ranks {ranks.min()} to {ranks.max()}, whose "
+            "results differ in shape; give the rank by keyword, or treat them one by one."
+        )
+        raise ValueError(msg)
+    return int(ranks.max())
