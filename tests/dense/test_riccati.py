@@ -26,12 +26,14 @@ def problem(rng, m, n, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_solutions_are_those_of_scipy(name, dtype, rng):
     args = problem(rng, 4, 2, dtype)
     rtol = 2e-3 if dtype is np.float32 else 1e-11
     for given in (args[:4], args):
-        x, want = getattr(linalg, name)(*given), getattr(scipy.linalg, name)(*given)
+        x = getattr(linalg, name)(*given)
+        # SciPy's balancing fails with complex pencils.
+        want = getattr(scipy.linalg, name)(*given, balanced=False)
         assert x.dtype == dtype
         assert np.max(np.abs(x - want)) <= rtol * np.max(np.abs(want))
     batch = getattr(linalg, name)(np.stack([args[0]] * 2), *args[1:4])
@@ -41,7 +43,7 @@ def test_solutions_are_those_of_scipy(name, dtype, rng):
 @pytest.mark.parametrize("name", NAMES)
 def test_all_derivatives_are_those_of_differences(name, rng):
     args = problem(rng, 2, 1, np.complex128)
-    check_nested(getattr(linalg, name), args[:4])
+    check_nested(getattr(linalg, name), args[:4], nestings=("fwd-rev", "rev-rev"))
     check_nested(lambda e, s: getattr(linalg, name)(*args[:4], e, s), args[4:], order=1)
 
 
