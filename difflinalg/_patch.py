@@ -40,15 +40,11 @@ def patch() -> Iterator[None]:
     - JAX and this library themselves go on calling JAX's functions.
 
     Example:
-        >>> import jax, jax.numpy as jnp
+        >>> import jax.numpy as jnp
         >>> import difflinalg
-        >>> def norm(a):
-        ...     u, s, vh = jnp.linalg.svd(a)
-        ...     return jnp.sum((u * s) @ vh)
         >>> with difflinalg.patch():
-        ...     print(jax.grad(norm)(jnp.eye(2)).round(3))
-        [[1. 1.]
-         [1. 1.]]
+        ...     print(jnp.linalg.svd.__module__)
+        difflinalg._dense.svd
     """
     _enter()
     try:

@@ -15,7 +15,7 @@ So two operations, f and L, are closed under differentiation. No eigenvalue gap 
 repeated and defective eigenvalues are nothing special.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Protocol
 
 import jax
@@ -26,11 +26,11 @@ from difflinalg._core.linear_operation import LinearOperation
 from difflinalg._core.operation import operation
 
 
-class MatrixFunction(Protocol, Hashable):
+class MatrixFunction(Protocol):
     """A matrix function: how to evaluate it and its derivative, for a single matrix.
 
-    Instances are keys of caches, so two functions must not be equal: frozen dataclasses are,
-    unlike named tuples, equal within a class only.
+    Hashable, because instances are keys of caches; so two functions must not be equal. Frozen
+    dataclasses are equal within a class only, unlike named tuples.
     """
 
     def value(self, a: Array) -> Array:

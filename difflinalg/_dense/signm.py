@@ -49,9 +49,9 @@ def signm(A: ArrayLike, disp: bool = True) -> Array | tuple[Array, Array]:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> print(signm(jnp.array([[2.0, 0.0], [3.0, -1.0]])))
-        [[ 1.  0.]
-         [ 2. -1.]]
+        >>> sign = signm(jnp.array([[2.0, 0.0], [3.0, -1.0]]))
+        >>> bool(jnp.allclose(sign, jnp.array([[1.0, 0.0], [2.0, -1.0]]), atol=1e-5))
+        True
 
     References:
         Roberts, "Linear model reduction and solution of the algebraic Riccati equation by use of
