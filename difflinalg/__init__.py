@@ -6,3 +6,4 @@ from difflinalg import memory as memory
 from difflinalg import ode as ode
 from difflinalg import scipy as scipy
 from difflinalg import testing as testing
+from difflinalg._patch import patch as patch

@@ -13,6 +13,10 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 
+class ShapeError(ValueError, TypeError):
+    """An argument without the axes that it needs; JAX raises now the one type, now the other."""
+
+
 def as_inexact(name: str, a: ArrayLike) -> Array:
     """`a` as an array of a floating or complex dtype; integers become the default float."""
     if not hasattr(a, "dtype") and not isinstance(a, (bool, int, float, complex, list, tuple)):
@@ -23,7 +27,10 @@ def as_inexact(name: str, a: ArrayLike) -> Array:
         if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == jnp.bool_):
             msg = f"{name} needs real or complex numbers, got dtype {array.dtype}."
             raise TypeError(msg)
-        array = array.astype(jnp.result_type(float))
+        # The float that JAX promotes these integers to; booleans become the default one.
+        whole = array.dtype != jnp.bool_
+        like = jax.eval_shape(jnp.sqrt, array).dtype if whole else jnp.result_type(float)
+        array = array.astype(like)
     return array
 
 
@@ -35,7 +42,7 @@ def as_matrix(name: str, a: ArrayLike) -> Array:
             f"{name} needs a matrix, shape (..., m, n), got shape {array.shape}; "
             "give a vector a second axis, for example a[:, None]."
         )
-        raise ValueError(msg)
+        raise ShapeError(msg)
     return array
 
 
@@ -68,7 +75,7 @@ def as_square(name: str, a: ArrayLike) -> Array:
             f"{name} needs square matrices, shape (..., n, n), got shape {array.shape}; "
             "for a rectangular matrix use svd or polar."
         )
-        raise ValueError(msg)
+        raise ShapeError(msg)
     return array
 
 
@@ -833,3 +840,37 @@ def refuse_empty(name: str, a: Array) -> None:
     if 0 in a.shape[-2:]:
         msg = f"{name} needs matrices with entries, got shape {a.shape}."
         raise ValueError(msg)
+
+
+def refuse_blocks(name: str, blocksize: object) -> NoReturn:
+    """Refuse a blocked algorithm, which JAX does not have either."""
+    msg = f"{name} has no blocked version, got blocksize={blocksize!r}; leave it 1."
+    raise NotImplementedError(msg)
+
+
+def check_given_rank(name: str, rank: object, limit: int) -> int:
+    """A `rank` that is given, as a static integer from 0 to `limit`."""
+    if rank == 0 and not isinstance(rank, (bool, Tracer)):
+        return 0
+    return check_rank(name, rank, limit)
+
+
+def refuse_unknown_rank(name: str, a: Array) -> None:
+    """Refuse a matrix whose rank, and so the shape of the result, cannot be seen."""
+    if isinstance(a, Tracer):
+        msg = (
+            f"{name} cannot see the values of its argument (shape {a.shape}) under jit or vmap, "
+            "and their rank is the shape of the result; give the rank by keyword."
+        )
+        raise TypeError(msg)
+
+
+def common_rank(name: str, ranks: np.ndarray) -> int:
+    """The rank of all matrices of a stack."""
+    if ranks.min() != ranks.max():
+        msg = (
+            f"{name} got a stack of matrices of ranks {ranks.min()} to {ranks.max()}, whose "
+            "results differ in shape; give the rank by keyword, or treat them one by one."
+        )
+        raise ValueError(msg)
+    return int(ranks.max())

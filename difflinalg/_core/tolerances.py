@@ -99,7 +99,7 @@ def contraction_rtol(dtype: DTypeLike, size: int) -> float:
     return 4.0 * epsilon(dtype) * max(size, 1) ** 0.25
 
 
-def newton_rtol(dtype: DTypeLike) -> float:
+def stage_rtol(dtype: DTypeLike) -> float:
     """Last update, relative to the state, at which the equations of an implicit stage are solved.
 
     `eps^(3/4)`: Newton's method is quadratic, so that the error left is below rounding, and the
@@ -213,3 +213,20 @@ def defective_shift(dtype: DTypeLike, power: int) -> float:
     balances delta and the error that `defective_limit` names.
     """
     return epsilon(dtype) ** (2.0 / (power + 2))
+
+
+def newton_rtol(dtype: DTypeLike) -> float:
+    """Relative change of an iterate at which a Newton iteration has half of its digits.
+
+    `sqrt(eps) / 8`: quadratic convergence makes it rounding error in the next step.
+    """
+    return 0.125 * epsilon(dtype) ** 0.5
+
+
+def branch_rtol(dtype: DTypeLike) -> float:
+    """An eigenvalue of a block matrix this close to a branch cut, relatively, is on either side.
+
+    `eps^(1/4)`: the eigenvalues of the block matrix of the second derivative are double and have
+    errors of `eps^(1/2)`, those of the third are fourfold and have errors of `eps^(1/4)`.
+    """
+    return epsilon(dtype) ** 0.25

@@ -118,6 +118,7 @@ def eigh_tridiagonal(
     select: str = "a",
     select_range: tuple[float, float] | None = None,
     tol: float | None = None,
+    key: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Eigenvalues and vectors of a Hermitian tridiagonal matrix.
 
@@ -128,6 +129,7 @@ def eigh_tridiagonal(
         select: `'a'` for all eigenvalues, `'i'` for those with the indices in `select_range`.
         select_range: `(first, last)`, both included, ascending order from 0.
         tol: accepted for JAX's signature; the decomposition is always converged.
+        key: accepted for JAX's signature; nothing random is needed.
 
     Returns:
         `(w, v)`, shapes `(k,)`, ascending, and `(n, k)`; only `w` if `eigvals_only`.
@@ -152,7 +154,7 @@ def eigh_tridiagonal(
     References:
         Parlett, "The Symmetric Eigenvalue Problem" (1998), section 7.9 (derivatives).
     """
-    del tol
+    del tol, key
     diagonal, off = checks.as_tridiagonal("eigh_tridiagonal", d, e)
     keep = checks.as_selection("eigh_tridiagonal", select, select_range, diagonal.shape[0])
     w, v = _eigh_tridiagonal(diagonal, off)

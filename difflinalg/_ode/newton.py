@@ -51,7 +51,7 @@ def stage(
     constant = to_real(start)
     d = d.astype(constant.dtype)
     size = jnp.max(jnp.abs(to_real(scale))) + jnp.max(jnp.abs(constant))
-    enough = tolerances.newton_rtol(constant.dtype) * size
+    enough = tolerances.stage_rtol(constant.dtype) * size
 
     def unfinished(state: tuple) -> Array:
         _, update, iteration = state

@@ -1,5 +1,62 @@
 """Counterpart of `jax.scipy.linalg`: the same calls, with derivatives that are right."""
 
+from jax.scipy.linalg import block_diag as block_diag
+from jax.scipy.linalg import cho_factor as cho_factor
+from jax.scipy.linalg import cho_solve as cho_solve
+from jax.scipy.linalg import cholesky as cholesky
+from jax.scipy.linalg import circulant as circulant
+from jax.scipy.linalg import companion as companion
+from jax.scipy.linalg import convolution_matrix as convolution_matrix
+from jax.scipy.linalg import det as det
+from jax.scipy.linalg import dft as dft
+from jax.scipy.linalg import fiedler as fiedler
+from jax.scipy.linalg import fiedler_companion as fiedler_companion
+from jax.scipy.linalg import hadamard as hadamard
+from jax.scipy.linalg import hankel as hankel
+from jax.scipy.linalg import helmert as helmert
+from jax.scipy.linalg import hilbert as hilbert
+from jax.scipy.linalg import inv as inv
+from jax.scipy.linalg import invhilbert as invhilbert
+from jax.scipy.linalg import invpascal as invpascal
+from jax.scipy.linalg import leslie as leslie
+from jax.scipy.linalg import lu_solve as lu_solve
+from jax.scipy.linalg import pascal as pascal
+from jax.scipy.linalg import qr as qr
+from jax.scipy.linalg import qr_multiply as qr_multiply
+from jax.scipy.linalg import solve as solve
+from jax.scipy.linalg import solve_triangular as solve_triangular
+from jax.scipy.linalg import toeplitz as toeplitz
+
 from difflinalg._dense.eigh_generalized import eigh as eigh
 from difflinalg._dense.eigh_generalized import eigh_tridiagonal as eigh_tridiagonal
+from difflinalg._dense.expm import expm as expm
+from difflinalg._dense.expm import expm_frechet as expm_frechet
+from difflinalg._dense.funm import funm as funm
+from difflinalg._dense.hessenberg import hessenberg as hessenberg
+from difflinalg._dense.logm import fractional_matrix_power as fractional_matrix_power
+from difflinalg._dense.logm import logm as logm
+from difflinalg._dense.lu import lu as lu
+from difflinalg._dense.lu import lu_factor as lu_factor
+from difflinalg._dense.lyapunov import solve_continuous_lyapunov as solve_continuous_lyapunov
+from difflinalg._dense.lyapunov import solve_discrete_lyapunov as solve_discrete_lyapunov
 from difflinalg._dense.polar import polar as polar
+from difflinalg._dense.range_null import null_space as null_space
+from difflinalg._dense.range_null import orth as orth
+from difflinalg._dense.range_null import subspace_angles as subspace_angles
+from difflinalg._dense.riccati import solve_continuous_are as solve_continuous_are
+from difflinalg._dense.riccati import solve_discrete_are as solve_discrete_are
+from difflinalg._dense.rsf2csf import rsf2csf as rsf2csf
+from difflinalg._dense.schur import schur as schur
+from difflinalg._dense.signm import signm as signm
+from difflinalg._dense.sqrtm import sqrtm as sqrtm
+from difflinalg._dense.svd import svdvals as svdvals
+from difflinalg._dense.svd_scipy import svd as svd
+from difflinalg._dense.sylvester import solve_sylvester as solve_sylvester
+from difflinalg._dense.trigm import coshm as coshm
+from difflinalg._dense.trigm import cosm as cosm
+from difflinalg._dense.trigm import sinhm as sinhm
+from difflinalg._dense.trigm import sinm as sinm
+from difflinalg._dense.trigm import tanhm as tanhm
+from difflinalg._dense.trigm import tanm as tanm
+
+solve_lyapunov = solve_continuous_lyapunov
