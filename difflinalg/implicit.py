@@ -7,8 +7,8 @@ with memory independent of the number of steps, in both modes and to any order.
 from collections.abc import Callable
 from typing import Any
 
-from difflinalg._core import checks, tolerances
-from difflinalg._core.checks import NotConvergedError as NotConvergedError
+from difflinalg._core import implicit_checks, tolerances
+from difflinalg._core.implicit_checks import NotConvergedError as NotConvergedError
 from difflinalg._implicit.linear import GMRES as GMRES
 from difflinalg._implicit.linear import BiCGStab as BiCGStab
 from difflinalg._implicit.linear import Dense as Dense
@@ -150,7 +150,7 @@ def _solve(
     function, layout, z0, arguments = trace(name, f, x0, params)
     rtol = tolerances.implicit_rtol(layout.dtype) if rtol is None else float(rtol)
     trust = tolerances.trust_factor() * rtol if trust_rtol is None else float(trust_rtol)
-    checks.check_iteration(name, rtol, float(atol), max_steps)
+    implicit_checks.check_iteration(name, rtol, float(atol), max_steps)
     limit = max_steps.__index__()
     settings = Settings(name, newton, rtol, float(atol), limit, solver, trust, layout)
     return solve(function, z0, arguments, settings)

@@ -7,8 +7,8 @@
   `Invertible` pairs, which `chain` puts in sequence.
 """
 
-from difflinalg._core.checks import ReconstructionError as ReconstructionError
-from difflinalg._core.checks import StepLimitError as StepLimitError
+from difflinalg._core.loop_checks import ReconstructionError as ReconstructionError
+from difflinalg._core.loop_checks import StepLimitError as StepLimitError
 from difflinalg._memory.coupling import additive_coupling as additive_coupling
 from difflinalg._memory.coupling import affine_coupling as affine_coupling
 from difflinalg._memory.gates import diagonal_gate as diagonal_gate

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from difflinalg._core import checks
+from difflinalg._core import implicit_checks
 
 
 class Layout(NamedTuple):
@@ -103,20 +103,20 @@ def trace(
     if not callable(f):
         msg = f"{name} needs a function f(x, params), got {type(f).__name__}."
         raise TypeError(msg)
-    x0 = jax.tree.map(lambda leaf: checks.as_unknown(name, leaf), x0)
+    x0 = jax.tree.map(lambda leaf: implicit_checks.as_unknown(name, leaf), x0)
     leaves, treedef = jax.tree.flatten(x0)
     real = [jnp.finfo(leaf.dtype).dtype for leaf in leaves]
     dtype = jnp.result_type(*real) if real else jnp.result_type(float)
     layout = Layout(treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves), dtype)
     values, params_def = jax.tree.flatten(params)
-    values = [checks.as_parameter(name, value) for value in values]
+    values = [implicit_checks.as_parameter(name, value) for value in values]
 
     def flat(z, *values):
         y = f(layout.unravel(z), jax.tree.unflatten(params_def, values))
         y = jax.tree.map(jnp.asarray, y)
         found, found_def = jax.tree.flatten(y)
         types = tuple((leaf.shape, leaf.dtype) for leaf in found)
-        checks.check_same_avals(name, (treedef, layout.leaves), (found_def, types))
+        implicit_checks.check_same_avals(name, (treedef, layout.leaves), (found_def, types))
         return layout.ravel(y)
 
     z0 = layout.ravel(x0)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.core import Tracer
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import implicit_checks, tolerances
 from difflinalg._core.operation import operation
 from difflinalg._implicit.linear import LinearSolver, linear_solve
 from difflinalg._implicit.problem import Arguments, Function, Layout
@@ -181,4 +181,4 @@ def _raise_unless_converged(z: Array, stats: Array, settings: Settings) -> None:
     if isinstance(stats, Tracer) or bool(stats[0] > 0.0):
         return
     x, info = settings.layout.unravel(z), _info(stats)
-    checks.refuse_unconverged_root(settings.name, x, info, int(stats[1]), float(stats[2]))
+    implicit_checks.refuse_unconverged_root(settings.name, x, info, int(stats[1]), float(stats[2]))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, krylov_checks, tolerances
 from difflinalg._core.algebra import adjoint, herm
 from difflinalg._core.results import EigenInfo
 from difflinalg._krylov.block_solve import solve_rows
@@ -118,7 +118,7 @@ def eigsh(
     checks.check_choice(name, "which", which, WHICH)
     checks.check_choice(name, "mode", mode, ("normal",))
     space = _vectors(name, A, M, v0)
-    k = checks.check_count(name, "k", k, 1, space.size)
+    k = krylov_checks.check_count(name, "k", k, 1, space.size)
     shifted = sigma is not None
     is_dense_array = (is_matrix(A) and isinstance(A, jax.Array | Tracer)) or hasattr(A, "__array__")
     plan = _plan(k, which, ncv, maxiter, tol, block_size, verify, v0, space.size)
@@ -139,18 +139,18 @@ def eigsh(
 def _vectors(name: str, A: Operator, M: Operator | None, v0: Any) -> VectorSpace:
     """What vectors are, with a dtype that holds their images."""
     if is_matrix(A):
-        checks.check_square(name, A.shape)
+        krylov_checks.check_square(name, A.shape)
         space = space_of(name, jax.ShapeDtypeStruct((A.shape[0],), A.dtype))
         if v0 is not None:
-            checks.check_vector(name, "v0", v0, A.shape[0])
+            krylov_checks.check_vector(name, "v0", v0, A.shape[0])
             space = space.with_dtype(jnp.result_type(space.dtype, v0.dtype))
     elif callable(A):
         if v0 is None:
-            checks.require_example(name, "v0")
+            krylov_checks.require_example(name, "v0")
         space = space_of(name, v0)
         space = space.with_dtype(image_dtype(A, space))
     else:
-        checks.refuse_operator(name, A)
+        krylov_checks.refuse_operator(name, A)
     if M is not None and not is_matrix(M):
         space = space.with_dtype(image_dtype(M, space))
     elif M is not None:
@@ -159,10 +159,10 @@ def _vectors(name: str, A: Operator, M: Operator | None, v0: Any) -> VectorSpace
 
 
 def _plan(k, which, ncv, maxiter, tol, block_size, verify, v0, size: int) -> Plan:
-    block = checks.check_count("eigsh", "block_size", block_size, 1, size)
+    block = krylov_checks.check_count("eigsh", "block_size", block_size, 1, size)
     length = 20 if k == 1 else max(20, 2 * k + min(2 * k, 40) + 16)
     if ncv is not None:
-        length = checks.check_count("eigsh", "ncv", ncv, k + 1, size)
+        length = krylov_checks.check_count("eigsh", "ncv", ncv, k + 1, size)
     length = max(length, k + 2 + block)
     given = any(not isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(v0))
     verify = (k > 1 or given) if verify is None else verify
@@ -174,7 +174,7 @@ def _operator(name: str, A: Operator, space: VectorSpace) -> tuple[Linear, Array
     """The operator on flat vectors; of an array the Hermitian part, and how far it is from it."""
     if not is_matrix(A):
         return on_flat(name, A, space), None
-    checks.check_fits(name, A.shape, space.size)
+    krylov_checks.check_fits(name, A.shape, space.size)
     if hasattr(A, "todense"):
         return linear(matrix_product(A.astype(space.dtype)), space.example), None
     matrix = jnp.asarray(A).astype(space.dtype)
@@ -244,10 +244,12 @@ def _result(name, found: Found, defect, space: VectorSpace, vectors: bool, info:
     )
     if not isinstance(report.converged, Tracer) and not bool(report.converged):
         if not bool(is_hermitian):
-            checks.refuse_not_hermitian(name, float(defect))
+            krylov_checks.refuse_not_hermitian(name, float(defect))
         what = f"{int(jnp.sum(fixed.converged))} of {len(fixed.w)} pairs are accurate"
         remedy = "Increase maxiter, ncv or tol."
-        checks.refuse_unconverged(name, what, (fixed.w, space.columns(fixed.v), report), remedy)
+        krylov_checks.refuse_unconverged(
+            name, what, (fixed.w, space.columns(fixed.v), report), remedy
+        )
     good = (fixed.converged > 0.0) & is_hermitian
     guard = jnp.where(good, 1.0, jnp.nan).astype(fixed.w.dtype)
     result: list[Any] = [found.w * guard]

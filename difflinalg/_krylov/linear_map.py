@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.core import Tracer
 
-from difflinalg._core import checks
+from difflinalg._core import krylov_checks
 from difflinalg._krylov.operator import (
     VectorSpace,
     image_dtype,
@@ -48,14 +48,14 @@ def prepare(name: str, A: Any, b: Any, others: tuple[Any, ...] = ()) -> VectorSp
     """The space of `b`, with a dtype that holds the images."""
     space = space_of(name, b)
     if is_matrix(A):
-        checks.check_square(name, A.shape)
-        checks.check_vector(name, "b", b, A.shape[0])
+        krylov_checks.check_square(name, A.shape)
+        krylov_checks.check_vector(name, "b", b, A.shape[0])
     elif not callable(A):
-        checks.refuse_operator(name, A)
+        krylov_checks.refuse_operator(name, A)
     for f in (A, *others):
         if f is not None:
             tree = jax.eval_shape(space.unflatten, space.example)
-            checks.check_same_vectors(name, tree, jax.eval_shape(as_function(f), tree))
+            krylov_checks.check_same_vectors(name, tree, jax.eval_shape(as_function(f), tree))
             space = space.with_dtype(image_dtype(as_function(f), space))
     return space
 
@@ -108,5 +108,5 @@ def report(
     if not isinstance(converged, Tracer) and not bool(converged):
         what = f"the residual {float(residual):.1e} exceeds {float(tolerance):.1e}"
         remedy = "Increase maxiter or the tolerance, or give a preconditioner."
-        checks.refuse_unconverged(name, what, (x, info), remedy)
+        krylov_checks.refuse_unconverged(name, what, (x, info), remedy)
     return x * jnp.where(converged, 1.0, jnp.nan).astype(residual.dtype), info

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental.sparse import BCOO, BCSR
 
-from difflinalg._core import checks
+from difflinalg._core import krylov_checks
 from difflinalg._core.algebra import HIGHEST
 from difflinalg._core.program import Program, hoist
 
@@ -128,7 +128,7 @@ class VectorSpace:
 def space_of(name: str, example: Any) -> VectorSpace:
     """The space of a vector of the user (arrays or their shapes)."""
     leaves, treedef = jax.tree.flatten(example)
-    checks.check_vector_leaves(name, leaves)
+    krylov_checks.check_vector_leaves(name, leaves)
     dtypes = [leaf.dtype if hasattr(leaf, "dtype") else jnp.asarray(leaf).dtype for leaf in leaves]
     dtype = jnp.result_type(*dtypes)
     if not jnp.issubdtype(dtype, jnp.inexact):
@@ -153,7 +153,7 @@ def on_flat(name: str, f: Callable[[Any], Any], space: VectorSpace) -> Linear:
     """A function on the user's vectors as a linear map of flat vectors of `space`."""
     tree = jax.eval_shape(space.unflatten, space.example)
     image = jax.eval_shape(f, tree)
-    checks.check_same_vectors(name, tree, image)
+    krylov_checks.check_same_vectors(name, tree, image)
     return linear(lambda x: space.flatten(f(space.unflatten(x))), space.example)
 
 

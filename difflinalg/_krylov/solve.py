@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, krylov_checks, tolerances
 from difflinalg._krylov import iterations
 from difflinalg._krylov.linear_map import Map, as_function, prepare, report, solve_linear
 from difflinalg._krylov.orthogonal import scaled_norms
@@ -170,7 +170,7 @@ def gmres(
     """
     checks.check_choice("gmres", "solve_method", solve_method, ("batched", "incremental"))
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(b))
-    restart = min(checks.check_count("gmres", "restart", restart, 1, 1 << 30), max(size, 1))
+    restart = min(krylov_checks.check_count("gmres", "restart", restart, 1, 1 << 30), max(size, 1))
     method = partial(iterations.gmres_iteration, restart=restart)
     return _solve("gmres", method, (A, b, x0, M), (tol, atol, maxiter), False, return_info)
 
@@ -240,7 +240,7 @@ def _solve(name, iteration, problem, limits, hermitian: bool, return_info: bool)
     start = None
     if x0 is not None:
         tree = jax.eval_shape(space.unflatten, space.example)
-        checks.check_same_vectors(name, tree, x0)
+        krylov_checks.check_same_vectors(name, tree, x0)
         start = jax.lax.stop_gradient(space.flatten(x0))
     size = scaled_norms(jax.lax.stop_gradient(rhs))
     # Relative to the unit right-hand side of the iteration; a derivative has the relative part.

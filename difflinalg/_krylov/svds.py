@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, krylov_checks, tolerances
 from difflinalg._krylov.eigsh import eigsh
 from difflinalg._krylov.operator import image_dtype, is_matrix, linear, matrix_product, space_of
 
@@ -74,7 +74,7 @@ def svds(
     name = "svds"
     checks.check_choice(name, "which", which, ("LM",))
     forward, m, n, dtype = _operator(name, A, v0)
-    k = checks.check_count(name, "k", k, 1, min(m, n))
+    k = krylov_checks.check_count(name, "k", k, 1, min(m, n))
     adjoint = forward.transpose(n, dtype)
 
     def dilation(x: Array) -> Array:
@@ -99,19 +99,21 @@ def svds(
 def _operator(name: str, A: Any, v0: Any):
     """The map of flat vectors, its two sizes and the dtype of both."""
     if is_matrix(A):
-        checks.check_matrix_shape(name, A.shape)
+        krylov_checks.check_matrix_shape(name, A.shape)
         m, n = A.shape
         inexact = jnp.issubdtype(A.dtype, jnp.inexact)
         dtype = jnp.dtype(A.dtype if inexact else jnp.result_type(float))
         matrix = A.astype(dtype)
         return linear(matrix_product(matrix), jax.ShapeDtypeStruct((n,), dtype)), m, n, dtype
     if not callable(A):
-        checks.refuse_operator(name, A)
+        krylov_checks.refuse_operator(name, A)
     if v0 is None:
-        checks.require_example(name, "v0")
+        krylov_checks.require_example(name, "v0")
     space = space_of(name, v0)
     dtype = image_dtype(A, space)
     like = jax.ShapeDtypeStruct((space.size,), dtype)
     image = jax.eval_shape(A, like)
-    checks.check_flat(name, jnp.shape(v0) if not hasattr(v0, "shape") else v0.shape, image.shape)
+    krylov_checks.check_flat(
+        name, jnp.shape(v0) if not hasattr(v0, "shape") else v0.shape, image.shape
+    )
     return linear(lambda x: jnp.asarray(A(x), dtype), like), image.shape[0], space.size, dtype

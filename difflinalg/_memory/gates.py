@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import loop_checks
 from difflinalg._memory.invertible import Invertible, UndoableStep
 
 
@@ -175,11 +175,11 @@ def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Inve
     """
     matrix = np.asarray(generator)
     k = len(sites)
-    checks.check_generator(matrix, dim**k)
+    loop_checks.check_generator(matrix, dim**k)
     w, v = np.linalg.eigh(matrix)
 
     def apply(psi: Array, theta: Array) -> Array:
-        count = checks.register_size(psi.shape, dim, sites)
+        count = loop_checks.register_size(psi.shape, dim, sites)
         frame = jnp.asarray(v, psi.dtype)
         phases = jnp.exp(-1j * theta * w).astype(psi.dtype)
         gate = (frame * phases) @ frame.conj().T

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from difflinalg._core import checks
+from difflinalg._core import loop_checks
 
 Tree = Any
 
@@ -46,7 +46,7 @@ class ChainStep:
         """What each member gets of `x`."""
         if self.shared:
             return (x,) * len(self.members)
-        checks.check_chain_input(x, len(self.members))
+        loop_checks.check_chain_input(x, len(self.members))
         return tuple(x)
 
     def __call__(self, carry: Tree, x: Tree) -> tuple[Tree, tuple[Tree, ...]]:

@@ -10,7 +10,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import loop_checks
 from difflinalg._memory import closure
 from difflinalg._memory.nested import nested_scan, nested_while
 from difflinalg._memory.online import online_while
@@ -77,14 +77,14 @@ def scan(
         Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost" (2016),
         section 4.3; arXiv:1604.06174 (`Nested`).
     """
-    count = checks.scan_length("scan", xs, length)
-    checks.check_kind("scan", checkpoints, (Nested, Revolve))
+    count = loop_checks.scan_length("scan", xs, length)
+    loop_checks.check_kind("scan", checkpoints, (Nested, Revolve))
     init, xs = jax.tree.map(jnp.asarray, (init, xs))
     if count == 0:
         return lax.scan(f, init, xs, length=0, reverse=reverse, unroll=unroll)
     x = closure.element(xs)
     init = closure.strong_like(init, jax.eval_shape(f, init, x)[0])
-    checks.check_same_carry("scan", init, jax.eval_shape(f, init, x)[0])
+    loop_checks.check_same_carry("scan", init, jax.eval_shape(f, init, x)[0])
     if reverse:
         xs = jax.tree.map(lambda leaf: jnp.flip(leaf, 0), xs)
     if isinstance(checkpoints, Nested):
@@ -147,15 +147,15 @@ def while_loop(
         Stumm and Walther, "New algorithms for optimal online checkpointing" (2010), section 2.
         Griewank and Walther, "Algorithm 799: revolve" (2000), equations 1 to 3.
     """
-    checks.check_kind("while_loop", checkpoints, (Nested, Online))
+    loop_checks.check_kind("while_loop", checkpoints, (Nested, Online))
     if max_steps is not None or isinstance(checkpoints, Nested):
-        max_steps = checks.check_bound("while_loop", max_steps)
+        max_steps = loop_checks.check_bound("while_loop", max_steps)
     init = jax.tree.map(jnp.asarray, init_val)
     init = closure.strong_like(init, jax.eval_shape(body_fun, init))
-    checks.check_same_carry("while_loop", init, jax.eval_shape(body_fun, init))
+    loop_checks.check_same_carry("while_loop", init, jax.eval_shape(body_fun, init))
 
     def condition(carry: Tree) -> Array:
-        return checks.as_condition("while_loop", cond_fun(carry))
+        return loop_checks.as_condition("while_loop", cond_fun(carry))
 
     if isinstance(checkpoints, Nested):
         assert max_steps is not None
@@ -165,7 +165,7 @@ def while_loop(
         carry, more = online_while(condition, body_fun, init, max_steps, slots)
         if max_steps is None:
             return carry
-    checks.refuse_step_limit("while_loop", more, max_steps, carry)
+    loop_checks.refuse_step_limit("while_loop", more, max_steps, carry)
     return jax.tree.map(lambda leaf: _unless(more, leaf), carry)
 
 
@@ -233,7 +233,7 @@ def fori_loop(
         Griewank and Walther, "Algorithm 799: revolve" (2000), equations 1 to 3.
     """
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
-        checks.check_kind("fori_loop with traced bounds", checkpoints, (Nested, Online))
+        loop_checks.check_kind("fori_loop with traced bounds", checkpoints, (Nested, Online))
         first = jnp.asarray(lower, jnp.result_type(lower, upper))
         return while_loop(
             lambda state: state[0] < upper,
@@ -242,7 +242,7 @@ def fori_loop(
             max_steps=max_steps,
             checkpoints=checkpoints,
         )[1]
-    checks.check_kind("fori_loop with known bounds", checkpoints, (Nested, Revolve))
+    loop_checks.check_kind("fori_loop with known bounds", checkpoints, (Nested, Revolve))
     indices = jnp.arange(
         int(np.asarray(lower)), int(np.asarray(upper)), dtype=jnp.result_type(lower, upper)
     )

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import checks, loop_checks
 from difflinalg._memory.invertible import Invertible
 
 Tree = Any
@@ -83,10 +83,10 @@ def momentum_start(position: Tree, steps: int, least_decay: float = 0.5) -> Mome
         reversible learning" (2015), section 3.1; arXiv:1502.03492.
     """
     checks.check_positive("momentum_start", "steps", steps)
-    checks.check_decay(least_decay)
+    loop_checks.check_decay(least_decay)
     bits = steps * math.log2(1.0 / least_decay)
     limbs = 1 + math.ceil((bits + 15.0) / LIMB_BITS)  # 15 bits pass through in the middle of a step
-    position = jax.tree.map(partial(checks.as_exact_leaf, "momentum_start"), position)
+    position = jax.tree.map(partial(loop_checks.as_exact_leaf, "momentum_start"), position)
     return MomentumState(
         jax.tree.map(_on_grid, position),
         jax.tree.map(jnp.zeros_like, position),

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import loop_checks
 from difflinalg._memory.invertible import Invertible
 from difflinalg._memory.splitting import Field, step_add
 
@@ -144,7 +144,7 @@ def mccallum_foster(
         McCallum and Foster, "Efficient, accurate and stable gradients for neural ODEs" (2024),
         equations 5 and 6; arXiv:2410.11648.
     """
-    checks.check_coupling(coupling)
+    loop_checks.check_coupling(coupling)
 
     def step(carry: Tree, x: Tree) -> tuple[Tree, None]:
         (y, z), (t, h) = carry, x

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import loop_checks, tolerances
 from difflinalg._memory.invertible import Invertible
 
 Tree = Any
@@ -65,7 +65,7 @@ def residual_block(g: Callable[[Tree, Tree], Tree], lipschitz: float) -> Inverti
         Behrmann, Grathwohl, Chen, Duvenaud and Jacobsen, "Invertible residual networks" (2019),
         algorithm 1 and lemma 2; arXiv:1811.00995.
     """
-    checks.check_lipschitz(lipschitz)
+    loop_checks.check_lipschitz(lipschitz)
 
     def step(carry: Tree, x: Tree) -> tuple[Tree, None]:
         return jax.tree.map(jnp.add, carry, g(carry, x)), None

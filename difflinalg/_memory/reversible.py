@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.core import Tracer
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, loop_checks, tolerances
 from difflinalg._memory import closure
 from difflinalg._memory.invertible import ChainInverse, ChainStep, UndoableStep
 
@@ -104,7 +104,7 @@ def reversible_scan(
         Maclaurin, Duvenaud and Adams, "Gradient-based hyperparameter optimization through
         reversible learning" (2015), algorithm 2; arXiv:1502.03492.
     """
-    count = checks.scan_length(NAME, xs, length)
+    count = loop_checks.scan_length(NAME, xs, length)
     every = (
         count
         if refresh_every is None
@@ -143,8 +143,8 @@ def _reversal(step: Callable, inverse: Callable, carry: Tree, x: Tree) -> _Rever
         return _chain_reversal(step, carry, x)
     forward, w = closure.hoist(step, carry, x)
     back, v = closure.hoist(inverse, carry, x)
-    checks.check_same_carry(f"{NAME} (step)", carry, jax.eval_shape(forward, w, carry, x)[0])
-    checks.check_same_carry(f"{NAME} (inverse)", carry, jax.eval_shape(back, v, carry, x))
+    loop_checks.check_same_carry(f"{NAME} (step)", carry, jax.eval_shape(forward, w, carry, x)[0])
+    loop_checks.check_same_carry(f"{NAME} (inverse)", carry, jax.eval_shape(back, v, carry, x))
 
     def undo(w: Tree, v: Tree, c_next: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
         c = back(v, c_next, x)
@@ -352,7 +352,7 @@ def _differentiable(reversal: _Reversal, plan: _Plan, rtol: float) -> Callable:
 
         state = (end_bar, closure.zeros(w))
         (carry_bar, w_bar), xs_bar, error = _backwards(plan, undo, state, end, marks, (xs, ys_bar))
-        checks.refuse_reconstruction(NAME, error, rtol)
+        loop_checks.refuse_reconstruction(NAME, error, rtol)
         good = error <= rtol
         w_bar, carry_bar, xs_bar = jax.tree.map(
             lambda leaf: jnp.where(good, leaf, jnp.nan), (w_bar, carry_bar, xs_bar)

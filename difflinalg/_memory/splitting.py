@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import loop_checks
 from difflinalg._memory.invertible import Invertible, chain
 
 Tree = Any
@@ -147,7 +147,7 @@ def splitting(
     References:
         Hairer, Lubich and Wanner, "Geometric numerical integration" (2006), equation II.5.6.
     """
-    checks.check_splitting(kicks, drifts)
+    loop_checks.check_splitting(kicks, drifts)
     members, t_q, t_p = [], 0.0, 0.0
     for i, b in enumerate(kicks):
         if b:

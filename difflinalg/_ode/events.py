@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from difflinalg._core import checks
+from difflinalg._core import ode_checks
 from difflinalg._ode.control import Control
 from difflinalg._ode.solve import SUCCESS, Progress, Step, attempt, check_limits, interpolate, start
 from difflinalg._ode.stages import axpy, slopes
@@ -146,11 +146,11 @@ def refine(
 def as_event(function: Callable, y: Leaves, treedef: Any, t: Array, args: tuple) -> Event:
     """The event of `function(t, y, *args)`, with the attributes that SciPy reads."""
     leaves, args_treedef = jax.tree.flatten(args)
-    leaves = [checks.as_argument("solve_ivp", x) for x in leaves]
+    leaves = [ode_checks.as_argument("solve_ivp", x) for x in leaves]
 
     def flat(y: Leaves, t: Array, leaves: Leaves) -> Array:
         inner = jax.tree.unflatten(args_treedef, leaves)
-        return checks.as_event_value(flat_call(function, y, treedef, t, inner, True), t)
+        return ode_checks.as_event_value(flat_call(function, y, treedef, t, inner, True), t)
 
     closed = jax.make_jaxpr(flat)(y, t, leaves)
     count = len(leaves)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from difflinalg._core import checks
+from difflinalg._core import ode_checks
 from difflinalg._ode.adjoints import Adjoint, Checkpointed
 from difflinalg._ode.control import Control
 from difflinalg._ode.methods import tableau
@@ -78,14 +78,14 @@ def odeint(
         tableau("odeint", method), float(rtol), float(atol), float(mxstep), jnp.inf, float(hmax)
     )
     leaves, treedef = jax.tree.flatten(y0)
-    y = [checks.as_state("odeint", x) for x in leaves]
-    times = checks.as_times("odeint", t)
+    y = [ode_checks.as_state("odeint", x) for x in leaves]
+    times = ode_checks.as_times("odeint", t)
     system, p, q = convert("odeint", func, y, treedef, times[0], args)
     if times.shape[0] == 1 or not y:
         return jax.tree.unflatten(treedef, [x[None] for x in y])
     meta = Meta(control, system, adjoint)
     solution = integrate(meta, Data(y, p, q, times))
-    checks.raise_ode_failure("odeint", solution.status, solution.where, solution.counts)
+    ode_checks.raise_ode_failure("odeint", solution.status, solution.where, solution.counts)
     inner = solution.inner or [jnp.zeros((0, *x.shape), x.dtype) for x in y]
     rows = [
         jnp.concatenate([a[None], b, c[None]])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 
-from difflinalg._core import checks
+from difflinalg._core import checks, ode_checks
 from difflinalg._ode.adjoints import Adjoint, Checkpointed
 from difflinalg._ode.control import Control
 from difflinalg._ode.events import Event, Found, as_event, locate, refine
@@ -55,7 +55,7 @@ class OdeResult:
         if isinstance(self.status, Tracer):
             return "The status is traced; read the message outside of jit."
         status = int(self.status)
-        return checks.ode_message(6 if status == 1 else -status)
+        return ode_checks.ode_message(6 if status == 1 else -status)
 
 
 @dataclass(frozen=True)
@@ -169,17 +169,17 @@ def solve_ivp(
         float(atol),
         max_steps=float(max_steps),
         hmax=float(max_step),
-        first_step=checks.as_first_step(first_step, fixed=not METHODS[method].errors),
+        first_step=ode_checks.as_first_step(first_step, fixed=not METHODS[method].errors),
     )
     leaves, treedef = jax.tree.flatten(y0)
-    y = [checks.as_state("solve_ivp", x) for x in leaves]
-    span = checks.as_span("solve_ivp", t_span)
+    y = [ode_checks.as_state("solve_ivp", x) for x in leaves]
+    span = ode_checks.as_span("solve_ivp", t_span)
     system, p, q = convert("solve_ivp", fun, y, treedef, span[0], args, time_first=True)
     problem = _Problem(Meta(control, system, adjoint), treedef, y, p, q)
     if t_eval is None:
         ts = span
     else:
-        wanted = checks.as_evaluation_times("solve_ivp", t_eval, span)
+        wanted = ode_checks.as_evaluation_times("solve_ivp", t_eval, span)
         ts = jnp.concatenate([span[:1], wanted, span[1:]])
     if events is None:
         solution = problem.integrate(ts)
@@ -188,7 +188,7 @@ def solve_ivp(
         functions = list(events) if isinstance(events, Sequence) else [events]
         chosen = [as_event(f, y, treedef, span[0], args) for f in functions]
         solution, rows, ts, found, occurrences = _with_events(problem, chosen, ts, max_events)
-    checks.raise_ode_failure("solve_ivp", solution.status, solution.where, solution.counts)
+    ode_checks.raise_ode_failure("solve_ivp", solution.status, solution.where, solution.counts)
     # without t_eval the two ends are returned, else what was asked for
     rows = [jnp.concatenate([x[None], r]) for x, r in zip(y, rows, strict=True)]
     keep = slice(None) if t_eval is None else slice(1, -1)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, ode_checks, tolerances
 from difflinalg._ode.adjoints import Checkpointed
 from difflinalg._ode.stages import real_dtype
 from difflinalg._ode.system import Leaves, System, convert
@@ -118,8 +118,8 @@ def symplectic(
     checks.check_choice("symplectic", "method", method, tuple(WEIGHTS))
     checks.check_positive("symplectic", "steps", steps)
     (q, q_tree), (p, p_tree) = (jax.tree.flatten(x) for x in y0)
-    q, p = ([checks.as_state("symplectic", x) for x in leaves] for leaves in (q, p))
-    ts = checks.as_times("symplectic", t)
+    q, p = ([ode_checks.as_state("symplectic", x) for x in leaves] for leaves in (q, p))
+    ts = ode_checks.as_times("symplectic", t)
     # the state of one half is handed to convert in place of the other: both have one structure
     v_system, v_theta, v_rest = convert("symplectic", _timeless(velocity), p, p_tree, ts[0], args)
     f_system, f_theta, f_rest = convert("symplectic", _timeless(force), q, q_tree, ts[0], args)
@@ -229,7 +229,7 @@ def _reversible_backward(split: _Split, saved: tuple, cotangents: State) -> tupl
     )
     error = reconstruction_error(first, rebuilt)
     rtol = tolerances.reconstruction_rtol(ts.dtype) if split.rtol is None else split.rtol
-    checks.check_reconstruction("symplectic", error, rtol)
+    ode_checks.check_reconstruction("symplectic", error, rtol)
     poison = jnp.where(error <= rtol, 1.0, jnp.nan)
     ts_bar = jnp.pad(h_bar, (1, 0)) - jnp.pad(h_bar, (0, 1))
     bar, ts_bar, theta_bar = jax.tree.map(

@@ -22,7 +22,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from difflinalg._core import checks
+from difflinalg._core import ode_checks
 
 Leaves = list[Array]
 
@@ -77,7 +77,7 @@ def convert(
     that a second call finds the compiled programs of the first.
     """
     leaves, args_treedef = jax.tree.flatten(args)
-    leaves = [checks.as_argument(name, leaf) for leaf in leaves]
+    leaves = [ode_checks.as_argument(name, leaf) for leaf in leaves]
     avals = tuple((jnp.shape(x), jax.typeof(x)) for x in (*y, t, *leaves))
     closure = getattr(func, "__closure__", None) or ()
     try:
@@ -131,7 +131,7 @@ def _trace(
 
     def flat(y: Leaves, t: Array, leaves: list) -> Leaves:
         args = jax.tree.unflatten(args_treedef, leaves)
-        return checks.match_field(
+        return ode_checks.match_field(
             name, flat_call(func, y, treedef, t, args, time_first), y, treedef
         )
 
