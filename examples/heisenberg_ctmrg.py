@@ -30,8 +30,10 @@ from ipeps_c4v import double_layer, energy_per_site, model, trace_boundary
 from jax import Array
 from scipy.optimize import minimize
 
+# The number of states must not change along a line search: only exact multiplets are kept whole.
+DOUBLE = DEFAULTS._replace(multiplet_rtol=1e-6)
 SINGLE = DEFAULTS._replace(
-    spectrum_tol=3e-6, fixed_point_rtol=3e-5, solver_rtol=3e-5, multiplet_rtol=3e-2
+    spectrum_tol=3e-6, fixed_point_rtol=3e-5, solver_rtol=3e-5, multiplet_rtol=1e-3
 )
 SETTINGS = ("model", "D", "chi", "delta", "J2", "g", "seed", "float32")
 
@@ -48,7 +50,7 @@ def objective(items: tuple[tuple[str, Any], ...]):
     settings = dict(items)
     couplings = {"delta": settings["delta"], "j2": settings["J2"], "g": settings["g"]}
     hamiltonian = model(settings["model"], **couplings)
-    options = SINGLE if settings["float32"] else DEFAULTS
+    options = SINGLE if settings["float32"] else DOUBLE
 
     def energy(parameters, initial):
         tensor = wave_function(parameters, settings["D"])
