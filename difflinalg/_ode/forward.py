@@ -20,8 +20,8 @@ class Record(NamedTuple):
     """The accepted steps; `count` is the same for all members of a batch."""
 
     times: Array
-    index: Array
-    count: Array
+    index: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def stages_needed(control: Control, ts: Array) -> int:

@@ -68,8 +68,8 @@ class Data(NamedTuple):
     p: Leaves
     q: Leaves
     ts: Array
-    ys: Outputs | None = None
-    record: Record | None = None
+    ys: Any = None  # Outputs, where the derivative option needs them
+    record: Any = None  # Record, where it keeps one
 
 
 def _operation(name: str, implement: Callable, shapes: Callable) -> Primitive:

@@ -52,7 +52,8 @@ class Buffers(NamedTuple):
     """What is written during the integration; the last row of each takes what must not be kept."""
 
     inner: Leaves  # the outputs between the first and the last
-    index: Array  # the step of each of them
+    # The step of each of them.
+    index: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     times: Array  # the accepted times
 
 
@@ -62,8 +63,8 @@ class Solution(NamedTuple):
     inner: Leaves
     final: Leaves
     times: Array
-    count: Array
-    index: Array
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    index: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     status: Array
     where: Array  # t, h at the end
     counts: Array  # accepted, rejected

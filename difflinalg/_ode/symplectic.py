@@ -129,7 +129,7 @@ def symplectic(
     rtol = adjoint.rtol if isinstance(adjoint, Reversible) else None
     split = _Split(v_system, f_system, WEIGHTS[method], steps, rtol)
     run = _reversible if isinstance(adjoint, Reversible) else _checkpointed
-    rows = run(split, (q, p), ts, theta)
+    rows: Any = run(split, (q, p), ts, theta)
     q_rows, p_rows = (
         [jnp.concatenate([x[None], r]) for x, r in zip(first, rest, strict=True)]
         for first, rest in zip((q, p), rows, strict=True)
@@ -197,7 +197,7 @@ def _reversible_backward(split: _Split, saved: tuple, cotangents: State) -> tupl
     first, last, ts, theta = saved
     smooth = (theta.velocity, theta.force)
 
-    def back(carry: tuple, _: None, h: Array) -> tuple[tuple, None]:
+    def back(carry: tuple, _row: None, h: Array) -> tuple[tuple, None]:
         state, bar, h_bar, theta_bar = carry
         before = _step(split, state, -h, theta)
         _, pull = jax.vjp(
