@@ -1,13 +1,10 @@
 """Counterpart of `jax.scipy.linalg`: the same calls, with derivatives that are right."""
 
 from jax.scipy.linalg import block_diag as block_diag
-from jax.scipy.linalg import cho_factor as cho_factor
 from jax.scipy.linalg import cho_solve as cho_solve
-from jax.scipy.linalg import cholesky as cholesky
 from jax.scipy.linalg import circulant as circulant
 from jax.scipy.linalg import companion as companion
 from jax.scipy.linalg import convolution_matrix as convolution_matrix
-from jax.scipy.linalg import det as det
 from jax.scipy.linalg import dft as dft
 from jax.scipy.linalg import fiedler as fiedler
 from jax.scipy.linalg import fiedler_companion as fiedler_companion
@@ -21,9 +18,7 @@ from jax.scipy.linalg import invpascal as invpascal
 from jax.scipy.linalg import leslie as leslie
 from jax.scipy.linalg import lu_solve as lu_solve
 from jax.scipy.linalg import pascal as pascal
-from jax.scipy.linalg import qr as qr
 from jax.scipy.linalg import qr_multiply as qr_multiply
-from jax.scipy.linalg import solve as solve
 from jax.scipy.linalg import solve_triangular as solve_triangular
 from jax.scipy.linalg import toeplitz as toeplitz
 
@@ -47,6 +42,11 @@ from difflinalg._dense.riccati import solve_continuous_are as solve_continuous_a
 from difflinalg._dense.riccati import solve_discrete_are as solve_discrete_are
 from difflinalg._dense.rsf2csf import rsf2csf as rsf2csf
 from difflinalg._dense.schur import schur as schur
+from difflinalg._dense.scipy_signatures import cho_factor as cho_factor
+from difflinalg._dense.scipy_signatures import cholesky as cholesky
+from difflinalg._dense.scipy_signatures import det as det
+from difflinalg._dense.scipy_signatures import qr as qr
+from difflinalg._dense.scipy_signatures import solve as solve
 from difflinalg._dense.signm import signm as signm
 from difflinalg._dense.sqrtm import sqrtm as sqrtm
 from difflinalg._dense.svd import svdvals as svdvals
