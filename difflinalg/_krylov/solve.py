@@ -49,7 +49,7 @@ def cg(
         by a second solve with the same method and tolerance, started from zero, its right-hand
         side scaled to norm 1. In the reverse pass the preconditioner is its adjoint. `M` and
         `x0` are not differentiated. A derivative is as accurate as `tol` asks; a solve inside of
-        a derivative that does not converge gives NaN.
+        a derivative that runs out of steps is not reported, and returns its last iterate.
 
     Cost:
         One product with `A` and one with `M` for each step.
