@@ -25,8 +25,8 @@ from jax.typing import ArrayLike
 
 from difflinalg._core import checks
 from difflinalg._core.algebra import mm
-from difflinalg._core.gate import refuse
 from difflinalg._core.operation import operation
+from difflinalg._core.refuse import refuse_where
 
 
 def lu(
@@ -165,4 +165,4 @@ def _solve_right(upper: Array, x: Array) -> Array:
     zero = pivots == 0.0
     safe = upper + jnp.diag(jnp.where(zero, 1.0, 0.0).astype(upper.dtype))
     solution = solve_triangular(safe.T, x.T, lower=True).T
-    return refuse(solution, (jnp.cumsum(zero) > 0)[None, :])
+    return refuse_where(solution, (jnp.cumsum(zero) > 0)[None, :])

@@ -21,6 +21,7 @@ from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
 from difflinalg._core.checks import as_matrix, check_choice
+from difflinalg._core.refuse import refuse_where
 from difflinalg._core.tolerances import rank_rtol
 from difflinalg._dense.funm_hermitian import keep_rule, zeros_of_all
 
@@ -138,7 +139,7 @@ def polar_tangents(w: Array, p: Array, a_dot: Array) -> tuple[Array, Array]:
     w_dot = mm(w, k)
     if w.shape[-2] > w.shape[-1]:
         w_dot += _solve(lambda x: mm(x, p), a_dot - mm(w, t), divide, vectors)
-    return _refuse(w_dot, singular), p_dot
+    return refuse_where(w_dot, singular), p_dot
 
 
 def _solve(operator, b, solve, vectors):
@@ -150,16 +151,3 @@ def _solve(operator, b, solve, vectors):
         # The transpose of P is its conjugate.
         lambda _, rhs: solve(jnp.conj(vectors), rhs),
     )
-
-
-def _refuse(x: Array, condition: Array) -> Array:
-    """`x`, and NaN where `condition` holds, except for exact zeros, in both modes.
-
-    A gradient that does not depend on the factor in question so survives (0 times NaN would not);
-    the solve of the equation `y = x` is where JAX lets both modes have the same exception.
-    """
-
-    def gate(_, b):
-        return jnp.where(condition & (b != 0), jnp.full_like(b, jnp.nan), b)
-
-    return lax.custom_linear_solve(lambda y: y, x, gate, gate)
