@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 from difflinalg import linalg
 from difflinalg.scipy import linalg as scipy_linalg
@@ -137,6 +138,67 @@ OPERATIONS = {
         without_empty(HERMITIAN),
         undefined=("zero",),
         continuous=(1,),
+    ),
+    "det": Operation(
+        lambda a: (linalg.det(a),),
+        lambda _, det: (det,),
+        lambda a: (np.linalg.det(a),),
+        HERMITIAN,
+    ),
+    "slogdet": Operation(
+        lambda a: tuple(linalg.slogdet(a)),
+        lambda _, sign, log: (sign, log),
+        lambda a: tuple(np.linalg.slogdet(a)),
+        HERMITIAN,
+        undefined=SINGULAR,
+    ),
+    "inv": Operation(
+        lambda a: (linalg.inv(a + 2 * jnp.eye(a.shape[0])),),
+        lambda _, inverse: (inverse,),
+        lambda a: (np.linalg.inv(a + 2 * np.eye(a.shape[0])),),
+        HERMITIAN,
+    ),
+    "cholesky": Operation(
+        lambda a: (linalg.cholesky(a @ adjoint(a) + jnp.eye(a.shape[0])),),
+        lambda _, lower: (lower,),
+        lambda a: (np.linalg.cholesky(a @ adjoint(a) + np.eye(a.shape[0])),),
+        HERMITIAN,
+    ),
+    "qr": Operation(
+        lambda a: tuple(linalg.qr(a)),
+        lambda _, q, r: (q, r),
+        lambda a: tuple(np.linalg.qr(a)),
+        without_empty(RECTANGULAR),
+        undefined=SINGULAR,
+        continuous=(),
+    ),
+    "pinv": Operation(
+        lambda a: (linalg.pinv(a),),
+        lambda _, inverse: (inverse,),
+        lambda a: (np.linalg.pinv(a),),
+        without_empty(RECTANGULAR),
+        undefined=SINGULAR,
+        continuous=(0,),
+    ),
+    "norm": Operation(
+        lambda a: (linalg.norm(a), linalg.norm(a, "nuc")),
+        lambda _, frobenius, nuclear: (frobenius, nuclear),
+        lambda a: (np.linalg.norm(a), np.linalg.norm(a, "nuc")),
+        without_empty(RECTANGULAR),
+        undefined=SINGULAR,
+        continuous=(0, 1),
+    ),
+    "expm": Operation(
+        lambda a: (scipy_linalg.expm(a),),
+        lambda _, exponential: (exponential,),
+        lambda a: (scipy.linalg.expm(a),),
+        HERMITIAN,
+    ),
+    "sqrtm": Operation(
+        lambda a: (scipy_linalg.sqrtm(a @ adjoint(a) + jnp.eye(a.shape[0])),),
+        lambda _, root: (root,),
+        lambda a: (scipy.linalg.sqrtm(a @ adjoint(a) + np.eye(a.shape[0])),),
+        without_empty(HERMITIAN),
     ),
     "polar": Operation(
         lambda a: tuple(scipy_linalg.polar(a)),
