@@ -187,7 +187,7 @@ def eigh_core(
 def _eigh_core_jvp(level, cluster_rtol, primals, tangents):
     (a, anchor), (a_dot, _) = primals, tangents
     w, v = eigh_core(a, anchor, level + 1, cluster_rtol)
-    w = spread(w, _gap_scale(w, a, anchor), level, cluster_rtol)
+    w = spread(w, _gap_scale(w, a, anchor, level, cluster_rtol), level, cluster_rtol)
     return (w, v), jax.checkpoint(eigh_tangents)(w, v, a_dot)
 
 
@@ -205,12 +205,13 @@ def _eigvalsh_core_jvp(cluster_rtol, primals, tangents):
     return w, jax.checkpoint(eigvalsh_tangents)(v, a_dot)
 
 
-def _gap_scale(w: Array, a: Array, anchor: Array) -> Array:
+def _gap_scale(w: Array, a: Array, anchor: Array, level: int, cluster_rtol: float | None) -> Array:
     """The scale on which gaps are measured, shape `(..., 1)`: the width of the spectrum.
 
     For a multiple of the identity it is the norm. The entries of a dense matrix carry the
-    rounding of its mean, so there a spectrum of that width counts as one value; those of a
-    diagonal matrix are exact, and diag(2^24, 2^24 + 2) is not degenerate in float32.
+    rounding of its mean, so there a spectrum counts as one value if it is no wider than that, or
+    than a cluster on the scale of the mean; those of a diagonal matrix are exact, and
+    diag(2^24, 2^24 + 2) is not degenerate in float32.
     """
     w, a = lax.stop_gradient((w, a))
     n = w.shape[-1]
@@ -218,7 +219,10 @@ def _gap_scale(w: Array, a: Array, anchor: Array) -> Array:
         return anchor
     width = w[..., -1:] - w[..., :1]
     off_diagonal = jnp.any((a != 0) & ~jnp.eye(n, dtype=bool), axis=(-1, -2))[..., None]
-    rounding = jnp.where(off_diagonal, tolerances.identity_rtol(w.dtype, n) * anchor, 0.0)
+    if cluster_rtol is None:
+        cluster_rtol = tolerances.cluster_rtol(w.dtype, level)
+    rtol = max(tolerances.identity_rtol(w.dtype, n), cluster_rtol)
+    rounding = jnp.where(off_diagonal, rtol * anchor, 0.0)
     return jnp.where(width > rounding, width, jnp.where(anchor > 0.0, anchor, 1.0))
 
 

@@ -53,9 +53,8 @@ def scan(
     Derivatives:
         With `Nested` any order of both modes. With `Revolve` reverse mode, because its backward
         pass is another program than its forward pass; forward over reverse mode is right too,
-        except for a step with `eigh` or `svd` where all values coincide: its carries are spread by
-        the distance of a first derivative, and the derivative of the gradient is wrong without a
-        NaN. Use `Nested` there.
+        except for a step with `eigh` on a multiple of the identity, where the derivative of the
+        gradient is wrong without a NaN. Use `Nested` there.
 
     Cost:
         Of `N` steps `Nested(L)` evaluates `L N` in reverse mode and keeps about `L N^(1/L)`

@@ -187,6 +187,14 @@ def test_second_derivative_has_digits_left_at_a_small_gap(gap):
     close(got["rev-rev"], exp_hessian_times(a, weight, d), 2e-4)
 
 
+@pytest.mark.parametrize("width", [1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14])
+def test_second_derivative_has_digits_left_close_to_a_multiple_of_the_identity(width):
+    q, weight, d = Q[jnp.float64], random_array(1), random_array(2)
+    a = herm((q * (1.3 + width * np.array([0.0, 0.3, 0.7, 1.0]))) @ q.T)
+    got = every_nesting(a, weight, d, d)
+    close(got["rev-rev"], exp_hessian_times(a, weight, d), 2e-4)
+
+
 def test_second_derivative_that_resolves_a_small_gap_needs_the_keyword():
     gap, d = 1e-7, np.array([[0.0, 1.0], [1.0, 0.0]])
 
