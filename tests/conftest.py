@@ -20,3 +20,10 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20190703)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs():
+    """Compiled programs of one module are of no use to the next, and fill the memory."""
+    yield
+    jax.clear_caches()
