@@ -84,7 +84,8 @@ def symplectic(
     Cost:
         For each step two forces and one velocity (Leapfrog), or four and three (Yoshida4). Reverse
         mode computes each step twice and reverses it once with `Reversible`, and computes it three
-        times with `Checkpointed` (twice if `m < 5`).
+        times with `Checkpointed` (twice if `m < 5`). `Reversible` holds the cotangent of what a
+        function depends on once for each of its calls in a step, up to four times.
 
     Example:
         >>> import jax.numpy as jnp
