@@ -63,7 +63,7 @@ def symplectic(
         t: shape `(m,)`, floating, increasing or decreasing throughout.
         *args: arrays, numbers, or pytrees of them, handed to both functions.
         steps: how many steps are taken between two times, a Python integer.
-        method: "Leapfrog" (order 2) or "Yoshida4" (order 4, three times the work).
+        method: "Leapfrog" (order 2) or "Yoshida4" (order 4, twice the forces).
         adjoint: `Checkpointed()`, of which only the type counts here, stores about
             `2 sqrt(m steps)` states; `Reversible()` stores two.
 
