@@ -4,7 +4,7 @@
   (any order, both modes), `Revolve(slots)` (optimal, known length), `Online(slots)` (unknown
   length).
 - `reversible_scan` runs the steps backwards for the gradient; ready-made steps come as
-  `Invertible` pairs, which `chain` puts in sequence.
+  `Invertible` pairs, which `chain` and `repeat` put in sequence.
 """
 
 from difflinalg._core.loop_checks import ReconstructionError as ReconstructionError
@@ -16,6 +16,7 @@ from difflinalg._memory.gates import involution_gate as involution_gate
 from difflinalg._memory.gates import local_gate as local_gate
 from difflinalg._memory.invertible import Invertible as Invertible
 from difflinalg._memory.invertible import chain as chain
+from difflinalg._memory.invertible import repeat as repeat
 from difflinalg._memory.loops import fori_loop as fori_loop
 from difflinalg._memory.loops import scan as scan
 from difflinalg._memory.loops import while_loop as while_loop

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from difflinalg._core import loop_checks
+from jax import lax
+
+from difflinalg._core import checks, loop_checks
 
 Tree = Any
 
@@ -107,3 +109,62 @@ def chain(*members: Invertible, shared: bool = False) -> Invertible:
     """
     forward = ChainStep(members, shared)
     return Invertible(forward, ChainInverse(forward))
+
+
+@dataclass(frozen=True)
+class RepeatStep:
+    """One step, `count` times."""
+
+    member: Invertible
+    count: int
+
+    def __call__(self, carry: Tree, x: Tree) -> tuple[Tree, Tree]:
+        return lax.scan(lambda c, _: self.member.step(c, x), carry, None, length=self.count)
+
+
+@dataclass(frozen=True)
+class RepeatInverse:
+    """The inverse of one step, as many times."""
+
+    forward: RepeatStep
+
+    def __call__(self, carry: Tree, x: Tree) -> Tree:
+        member, count = self.forward.member, self.forward.count
+        return lax.scan(lambda c, _: (member.inverse(c, x), None), carry, None, length=count)[0]
+
+
+def repeat(invertible: Invertible, count: int) -> Invertible:
+    """An invertible step that is taken several times with the same `x`, as one step.
+
+    `reversible_scan` undoes the repetitions one by one, so that it never holds the carries between
+    them.
+
+    Args:
+        invertible: the step and its inverse.
+        count: how many times it is taken, a positive integer.
+
+    Returns:
+        The repetition as an `Invertible`; its `y` are those of the step, stacked.
+
+    Raises:
+        ValueError: if `count` is not a positive integer.
+
+    Derivatives:
+        Those of the step.
+
+    Cost:
+        `count` times that of the step. The compiled program does not grow with `count`.
+
+    Example:
+        >>> from difflinalg import memory
+        >>> double = memory.Invertible(lambda c, x: (c * x, None), lambda c, x: c / x)
+        >>> step, inverse = memory.repeat(double, 3)
+        >>> print(step(1.0, 2.0)[0], inverse(8.0, 2.0))
+        8.0 1.0
+
+    References:
+        Gomez, Ren, Urtasun and Grosse, "The reversible residual network" (2017), section 3;
+        arXiv:1707.04585.
+    """
+    forward = RepeatStep(invertible, checks.check_positive("repeat", "count", count))
+    return Invertible(forward, RepeatInverse(forward))

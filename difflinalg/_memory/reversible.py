@@ -13,33 +13,18 @@ one, and `refresh_every` stores true carries in between.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.core import Tracer
 
 from difflinalg._core import checks, loop_checks, tolerances
 from difflinalg._memory import closure
-from difflinalg._memory.invertible import ChainInverse, ChainStep, UndoableStep
+from difflinalg._memory.reversal import Reversal, reversal
 
 Tree = Any
 NAME = "reversible_scan"
-
-
-class _Reversal(NamedTuple):
-    """A step without closures: `forward(w, c, x)`, `back(v, c, x)` and one step of the gradient.
-
-    `undo(w, v, c_next, x, c_next_bar, y_bar)` returns `(c, w_bar, c_bar, x_bar)`; `w` is what the
-    step closes over, `v` what the inverse does.
-    """
-
-    forward: Callable[..., Tree]
-    back: Callable[..., Tree]
-    undo: Callable[..., tuple[Tree, Tree, Tree, Tree]]
-    w: Tree
-    v: Tree
 
 
 def reversible_scan(
@@ -104,11 +89,29 @@ def reversible_scan(
         Maclaurin, Duvenaud and Adams, "Gradient-based hyperparameter optimization through
         reversible learning" (2015), algorithm 2; arXiv:1502.03492.
     """
-    count = loop_checks.scan_length(NAME, xs, length)
+    refuse = partial(loop_checks.refuse_reconstruction, NAME)
+    options = (refresh_every, rtol, return_error)
+    return scan_back(NAME, refuse, step, inverse, carry, xs, length, *options)
+
+
+def scan_back(
+    name: str,
+    refuse: Callable[[Array, float], None],
+    step: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    inverse: Callable[[Tree, Tree], Tree],
+    carry: Tree,
+    xs: Tree = None,
+    length: int | None = None,
+    refresh_every: int | None = None,
+    rtol: float | None = None,
+    return_error: bool = False,
+) -> tuple[Tree, ...]:
+    """`reversible_scan` for the function `name`; `refuse(error, rtol)` raises its own error."""
+    count = loop_checks.scan_length(name, xs, length)
     every = (
         count
         if refresh_every is None
-        else checks.check_positive(NAME, "refresh_every", refresh_every)
+        else checks.check_positive(name, "refresh_every", refresh_every)
     )
     xs = jax.tree.map(jnp.asarray, xs)
     carry = jax.tree.map(jnp.asarray, carry)
@@ -116,89 +119,21 @@ def reversible_scan(
         carry, ys = lax.scan(step, carry, xs, length=0)
         return (carry, ys, jnp.zeros(())) if return_error else (carry, ys)
     carry = closure.strong_like(carry, jax.eval_shape(step, carry, closure.element(xs))[0])
-    reversal = _reversal(step, inverse, closure.shapes(carry), closure.element(xs))
+    parts = reversal(name, step, inverse, closure.shapes(carry), closure.element(xs))
     if rtol is None:
         leaves = [leaf.dtype for leaf in jax.tree.leaves(carry) if closure.is_inexact(leaf)]
         rtol = max((tolerances.reconstruction_rtol(dtype) for dtype in leaves), default=0.0)
     plan = _Plan(count, min(every, count))
-    end, ys = _differentiable(reversal, plan, rtol)(reversal.w, reversal.v, carry, xs)
+    end, ys = _differentiable(parts, plan, rtol, refuse)(parts.w, parts.v, carry, xs)
     if not return_error:
         return end, ys
-    w, v, start, inputs = lax.stop_gradient((reversal.w, reversal.v, carry, xs))
-    last, _, marks = _forwards(reversal, plan, w, start, inputs)
+    w, v, start, inputs = lax.stop_gradient((parts.w, parts.v, carry, xs))
+    last, _, marks = _forwards(parts, plan, w, start, inputs)
 
     def back(c: Tree, state: None, x: Tree) -> tuple[Tree, None, None]:
-        return reversal.back(v, c, x), state, None
+        return parts.back(v, c, x), state, None
 
     return end, ys, _backwards(plan, back, None, last, marks, inputs)[2]
-
-
-def _reversal(step: Callable, inverse: Callable, carry: Tree, x: Tree) -> _Reversal:
-    """Take the closures out of a step, or out of each member of a chain."""
-    if (
-        isinstance(step, ChainStep)
-        and isinstance(inverse, ChainInverse)
-        and step is inverse.forward
-    ):
-        return _chain_reversal(step, carry, x)
-    forward, w = closure.hoist(step, carry, x)
-    back, v = closure.hoist(inverse, carry, x)
-    loop_checks.check_same_carry(f"{NAME} (step)", carry, jax.eval_shape(forward, w, carry, x)[0])
-    loop_checks.check_same_carry(f"{NAME} (inverse)", carry, jax.eval_shape(back, v, carry, x))
-
-    def undo(w: Tree, v: Tree, c_next: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
-        c = back(v, c_next, x)
-        _, pull = closure.pullback(forward, w, c, x)
-        return (c, *pull((c_bar, y_bar))[0])
-
-    if isinstance(step, UndoableStep) and not _closes_over_tracers(step, carry, x):
-
-        def undo_shortly(w: Tree, v: Tree, c: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
-            del v, y_bar
-            c, c_bar, x_bar = step.undo(c, x, c_bar)
-            return c, closure.zeros(w), c_bar, x_bar
-
-        return _Reversal(forward, back, undo_shortly, w, v)
-    return _Reversal(forward, back, undo, w, v)
-
-
-def _closes_over_tracers(step: UndoableStep, carry: Tree, x: Tree) -> bool:
-    """Whether the step closes over values that a transformation follows."""
-    closed = jax.make_jaxpr(step.step)(carry, x)
-    return any(isinstance(leaf, Tracer) for leaf in closed.consts)
-
-
-def _chain_reversal(step: ChainStep, carry: Tree, x: Tree) -> _Reversal:
-    """The members are undone one by one: no carry between them is held."""
-    parts = [
-        _reversal(*member, carry, part)
-        for member, part in zip(step.members, step.inputs(x), strict=True)
-    ]
-
-    def forward(w: Tree, c: Tree, x: Tree) -> tuple[Tree, Tree]:
-        ys = []
-        for part, w_part, x_part in zip(parts, w, step.inputs(x), strict=True):
-            c, y = part.forward(w_part, c, x_part)
-            ys.append(y)
-        return c, tuple(ys)
-
-    def back(v: Tree, c: Tree, x: Tree) -> Tree:
-        for part, v_part, x_part in list(zip(parts, v, step.inputs(x), strict=True))[::-1]:
-            c = part.back(v_part, c, x_part)
-        return c
-
-    def undo(w: Tree, v: Tree, c: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
-        w_bars, x_bars = [], []
-        for i in reversed(range(len(parts))):
-            c, w_bar, c_bar, x_bar = parts[i].undo(
-                w[i], v[i], c, step.inputs(x)[i], c_bar, y_bar[i]
-            )
-            w_bars.insert(0, w_bar)
-            x_bars.insert(0, x_bar)
-        total = reduce(closure.add, x_bars) if step.shared else type(x)(x_bars)
-        return c, w_bars, c_bar, total
-
-    return _Reversal(forward, back, undo, [part.w for part in parts], [part.v for part in parts])
 
 
 @dataclass(frozen=True)
@@ -237,13 +172,13 @@ class _Plan:
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), flat, tail) if left else flat
 
 
-def _forwards(reversal: _Reversal, plan: _Plan, w: Tree, carry: Tree, xs: Tree) -> tuple:
+def _forwards(parts: Reversal, plan: _Plan, w: Tree, carry: Tree, xs: Tree) -> tuple:
     """The end, the `ys`, and the true carries at which segments start."""
     head, tail = plan.split(xs)
     whole, left = plan.pieces
 
     def segment(c: Tree, x: Tree, length: int) -> tuple[Tree, Tree]:
-        return lax.scan(partial(reversal.forward, w), c, x, length=length)
+        return lax.scan(partial(parts.forward, w), c, x, length=length)
 
     def marked(c: Tree, x: Tree) -> tuple[Tree, Tree]:
         end, ys = segment(c, x, plan.every)
@@ -331,14 +266,16 @@ def carry_error(true: Tree, found: Tree, end: Tree) -> Array:
     return error
 
 
-def _differentiable(reversal: _Reversal, plan: _Plan, rtol: float) -> Callable:
+def _differentiable(
+    parts: Reversal, plan: _Plan, rtol: float, refuse: Callable[[Array, float], None]
+) -> Callable:
     @jax.custom_vjp
     def run(w: Tree, v: Tree, carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
         del v
-        return lax.scan(partial(reversal.forward, w), carry, xs, length=plan.count)
+        return lax.scan(partial(parts.forward, w), carry, xs, length=plan.count)
 
     def forward(w: Tree, v: Tree, carry: Tree, xs: Tree) -> tuple[tuple[Tree, Tree], Tree]:
-        end, ys, marks = _forwards(reversal, plan, w, carry, xs)
+        end, ys, marks = _forwards(parts, plan, w, carry, xs)
         return (end, ys), (w, v, xs, end, marks)
 
     def backward(held: Tree, cotangents: tuple[Tree, Tree]) -> tuple:
@@ -347,12 +284,12 @@ def _differentiable(reversal: _Reversal, plan: _Plan, rtol: float) -> Callable:
 
         def undo(c: Tree, bars: tuple[Tree, Tree], part: tuple[Tree, Tree]) -> tuple:
             (c_bar, w_bar), (x, y_bar) = bars, part
-            c, w_new, c_bar, x_bar = reversal.undo(w, v, c, x, c_bar, y_bar)
+            c, w_new, c_bar, x_bar = parts.undo(w, v, c, x, c_bar, y_bar)
             return c, (c_bar, closure.add(w_bar, w_new)), x_bar
 
         state = (end_bar, closure.zeros(w))
         (carry_bar, w_bar), xs_bar, error = _backwards(plan, undo, state, end, marks, (xs, ys_bar))
-        loop_checks.refuse_reconstruction(NAME, error, rtol)
+        refuse(error, rtol)
         good = error <= rtol
         w_bar, carry_bar, xs_bar = jax.tree.map(
             lambda leaf: jnp.where(good, leaf, jnp.nan), (w_bar, carry_bar, xs_bar)

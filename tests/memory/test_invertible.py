@@ -64,6 +64,14 @@ def nested_chain():
     return outer, PAIR, (TIMES, (WEIGHTS, WEIGHTS[::-1]))
 
 
+def repeated_chain():
+    """A repetition inside of a chain inside of a repetition; the input takes part in each."""
+    couple = memory.additive_coupling(lambda c, w: jnp.sin(w @ c), lambda c, w: w @ c)
+    emit = memory.Invertible(lambda c, _: (c, c), lambda c, _: c)
+    inner = memory.chain(memory.repeat(couple, 3), emit, shared=True)
+    return memory.repeat(inner, 2), PAIR, WEIGHTS
+
+
 CASES = {
     "additive coupling": lambda: (
         memory.additive_coupling(lambda c, w: jnp.tanh(w @ c), lambda c, w: jnp.sin(w @ c)),
@@ -94,6 +102,7 @@ CASES = {
     "McCallum-Foster": lambda: (memory.mccallum_foster(rk4), (PAIR[0], PAIR[0]), TIMES),
     "gates": gates,
     "chain in a chain": nested_chain,
+    "repeated chain": repeated_chain,
 }
 
 
@@ -108,8 +117,8 @@ def test_round_trip_and_gradient_agree_with_scan(name):
 
     def both(start, xs):
         run = partial(memory.reversible_scan, step, inverse, return_error=True)
-        reversible = jax.grad(lambda *args: size(run(*args)[0]), (0, 1))(start, xs)
-        plain = jax.grad(lambda *args: size(lax.scan(step, *args)[0]), (0, 1))(start, xs)
+        reversible = jax.grad(lambda *args: size(run(*args)[:2]), (0, 1))(start, xs)
+        plain = jax.grad(lambda *args: size(lax.scan(step, *args)), (0, 1))(start, xs)
         return reversible, plain, run(start, xs)[2]
 
     reversible, plain, error = jax.jit(both)(start, xs)
@@ -240,7 +249,27 @@ def test_chain_refuses_inputs_that_do_not_fit():
     assert jax.grad(lambda x: memory.reversible_scan(*shared, 1.0, x)[0])(jnp.ones(1))[0] == 2.0
 
 
+def test_repeated_step_has_the_derivative_of_what_it_closes_over():
+    def end(rate, step_of):
+        times = memory.Invertible(lambda c, x: (c * rate, x), lambda c, _: c / rate)
+        return memory.reversible_scan(*step_of(times), 1.0, length=2)[0]
+
+    slope = jax.grad(end)(1.1, lambda step: memory.repeat(step, 5))
+    np.testing.assert_allclose(slope, 10 * 1.1**9, rtol=1e-13)
+
+
+def test_program_of_a_repeated_step_does_not_grow_with_its_count():
+    def size(count):
+        step, inverse = memory.repeat(memory.leapfrog(lambda t, q: -q * t), count)
+        loss = lambda q: memory.reversible_scan(step, inverse, (q, 0.0), TIMES)[0][0]  # noqa: E731
+        return len(str(jax.make_jaxpr(jax.grad(loss))(1.0)).splitlines())
+
+    assert size(10_000) == size(10)
+
+
 def test_arguments_of_steps_are_checked():
+    with pytest.raises(ValueError, match="repeat needs count >= 1, got count=0"):
+        memory.repeat(memory.drift(), 0)
     with pytest.raises(ValueError, match="0 <= lipschitz < 1, got 1"):
         memory.residual_block(lambda c, _: c, 1.0)
     with pytest.raises(ValueError, match="0 < coupling <= 1"):

@@ -318,7 +318,7 @@ def test_errors_name_the_function_the_shape_and_the_remedy():
         odeint(lambda y, _t, _s: y, 1.0, t, "a")
     with pytest.raises(ValueError, match=r"method as one of 'Dopri5'"):
         odeint(lambda y, _t: y, 1.0, t, method="RK4")
-    with pytest.raises(ValueError, match=r"segment as a positive integer, got 0"):
+    with pytest.raises(ValueError, match=r"Checkpointed needs segment >= 1, got segment=0"):
         Checkpointed(segment=0)
 
 

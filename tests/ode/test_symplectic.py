@@ -81,6 +81,47 @@ def test_reverse_pass_that_misses_the_first_state_is_loud():
     assert np.isnan(jax.jit(jax.grad(loss))(1.0))
 
 
+def test_error_of_the_rebuilt_first_state_is_returned_if_wanted():
+    def run(adjoint, t=jnp.linspace(0.0, 3.0, 4)):  # noqa: B008
+        return symplectic(*pendulum, (1.0, 0.5), t, steps=50, adjoint=adjoint)
+
+    *state, error = run(Reversible(return_error=True))
+    assert 0.0 < error < 1e-13
+    close(state, list(run(Reversible())), 1e-15)
+    assert run(Reversible(return_error=True), jnp.zeros(1))[2] == 0.0
+
+
+def test_forward_over_reverse_of_the_reversible_option_is_that_of_the_checkpoints():
+    def loss(q, adjoint):
+        q, p = symplectic(*pendulum, (q, 0.5), jnp.linspace(0.0, 3.0, 3), steps=5, adjoint=adjoint)
+        return jnp.sum(jnp.sin(q) * p)
+
+    hessian = jax.jacfwd(jax.grad(loss))
+    close(hessian(1.0, Reversible()), hessian(1.0, Checkpointed()), 1e-12)
+
+
+@pytest.mark.parametrize("adjoint", [Checkpointed(), Reversible()])
+def test_complex_states_in_pytrees_with_integer_arguments_and_closures(adjoint):
+    """`q'' = -w^2 q` for each entry, with `w^2 = 2 a` closed over and the power an integer."""
+    t = jnp.linspace(0.0, 1.0, 7)
+
+    def loss(a, z):
+        velocity = lambda p, n: jax.tree.map(lambda x: x**n, p)  # noqa: E731
+        force = lambda q, n: jax.tree.map(lambda x: -2.0 * a * x**n, q)  # noqa: E731
+        y0 = ({"u": z, "v": jnp.ones(2)}, {"u": 0.0 * z, "v": jnp.zeros(2)})
+        options = {"steps": 37, "method": "Yoshida4", "adjoint": adjoint}
+        q, _ = symplectic(velocity, force, y0, t, 1, **options)
+        return jnp.abs(q["u"][-1] - 1j) ** 2 + jnp.sum(q["v"][-1])
+
+    def expected(a, z):
+        c = jnp.cos(jnp.sqrt(2.0 * a))
+        return jnp.abs(z * c - 1j) ** 2 + 2.0 * c
+
+    arguments = (0.8, 0.3 + 0.4j)
+    got, wanted = (jax.jit(jax.grad(f, (0, 1)))(*arguments) for f in (loss, expected))
+    close(got, wanted, 1e-8, scale=1.0)
+
+
 def test_memory_of_the_reversible_pass_does_not_grow_with_the_steps():
     def compiled(steps):
         def loss(q):
@@ -96,7 +137,7 @@ def test_memory_of_the_reversible_pass_does_not_grow_with_the_steps():
 
 
 def test_errors_name_the_function_and_the_argument():
-    with pytest.raises(ValueError, match=r"symplectic needs steps as a positive integer, got 0"):
+    with pytest.raises(ValueError, match=r"symplectic needs steps >= 1, got steps=0"):
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=0)
     with pytest.raises(ValueError, match=r"method as one of 'Leapfrog', 'Yoshida4'"):
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=1, method="Euler")
