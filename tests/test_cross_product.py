@@ -153,13 +153,13 @@ OPERATIONS = {
         undefined=SINGULAR,
     ),
     "inv": Operation(
-        lambda a: (linalg.inv(a + 2 * jnp.eye(a.shape[0])),),
+        lambda a: (linalg.inv(a + 2 * jnp.eye(a.shape[0], dtype=a.dtype)),),
         lambda _, inverse: (inverse,),
         lambda a: (np.linalg.inv(a + 2 * np.eye(a.shape[0])),),
         HERMITIAN,
     ),
     "cholesky": Operation(
-        lambda a: (linalg.cholesky(a @ adjoint(a) + jnp.eye(a.shape[0])),),
+        lambda a: (linalg.cholesky(a @ adjoint(a) + jnp.eye(a.shape[0], dtype=a.dtype)),),
         lambda _, lower: (lower,),
         lambda a: (np.linalg.cholesky(a @ adjoint(a) + np.eye(a.shape[0])),),
         HERMITIAN,
@@ -170,7 +170,6 @@ OPERATIONS = {
         lambda a: tuple(np.linalg.qr(a)),
         without_empty(RECTANGULAR),
         undefined=SINGULAR,
-        continuous=(),
     ),
     "pinv": Operation(
         lambda a: (linalg.pinv(a),),
@@ -178,7 +177,6 @@ OPERATIONS = {
         lambda a: (np.linalg.pinv(a),),
         without_empty(RECTANGULAR),
         undefined=SINGULAR,
-        continuous=(0,),
     ),
     "norm": Operation(
         lambda a: (linalg.norm(a), linalg.norm(a, "nuc")),
@@ -195,7 +193,7 @@ OPERATIONS = {
         HERMITIAN,
     ),
     "sqrtm": Operation(
-        lambda a: (scipy_linalg.sqrtm(a @ adjoint(a) + jnp.eye(a.shape[0])),),
+        lambda a: (scipy_linalg.sqrtm(a @ adjoint(a) + jnp.eye(a.shape[0], dtype=a.dtype)),),
         lambda _, root: (root,),
         lambda a: (scipy.linalg.sqrtm(a @ adjoint(a) + np.eye(a.shape[0])),),
         without_empty(HERMITIAN),
