@@ -75,36 +75,20 @@ def inv0(x: Array, tolerance: Array | float) -> Array:
 def lower_triangular_inverse(x: Array) -> Array:
     """The inverse of one small lower triangular matrix, shape `(n, n)`, by matrix products.
 
-    Diagonal blocks of 8 by substitution, all at once; then pairs of blocks are merged,
+    Inverses of diagonal blocks are merged in pairs, from single entries on,
     `[[A, 0], [B, C]]^-1 = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]`. A library call for so small a matrix
     wakes threads that go on spinning while the next product wants the cores.
     """
-    n, width = x.shape[-1], 8
-    size = width * 2 ** max(0, (-(-n // width) - 1).bit_length())
+    n = x.shape[-1]
+    size = 1 << max(0, (n - 1).bit_length())
     x = jnp.eye(size, dtype=x.dtype).at[:n, :n].set(x)
-    inverse = _small_triangular_inverses(_blocks(x, width)[:, 0, :, 0])
+    inverse, width = 1.0 / jnp.diagonal(x)[:, None, None], 1
     while width < size:
         left, right = inverse[0::2], inverse[1::2]
-        corner = -mm(right, _blocks(x, 2 * width, 2)[:, 1, :, 0], left)
+        pair = jnp.arange(size // (2 * width))
+        below = x.reshape(len(pair), 2, width, len(pair), 2, width)[pair, 1, :, pair, 0]
+        corner = -mm(right, below, left)
         upper = jnp.concatenate([left, jnp.zeros_like(left)], axis=-1)
         lower = jnp.concatenate([corner, right], axis=-1)
         inverse, width = jnp.concatenate([upper, lower], axis=-2), 2 * width
     return inverse[0, :n, :n]
-
-
-def _blocks(x: Array, width: int, parts: int = 1) -> Array:
-    """Diagonal blocks of `width`, cut into `parts`: shape `(count, parts, w, parts, w)`."""
-    count, small = x.shape[-1] // width, width // parts
-    split = x.reshape(count, parts, small, count, parts, small)
-    return split[jnp.arange(count), :, :, jnp.arange(count)]
-
-
-def _small_triangular_inverses(x: Array) -> Array:
-    """Inverses of lower triangular matrices, shape `(count, n, n)`, row by row."""
-    eye, rows = jnp.eye(x.shape[-1], dtype=x.dtype), []
-    for i in range(x.shape[-1]):
-        row = jnp.broadcast_to(eye[i], x.shape[:-1])
-        for j, earlier in enumerate(rows):
-            row = row - x[:, i, j, None] * earlier
-        rows.append(row / x[:, i, i, None])
-    return jnp.stack(rows, axis=-2)

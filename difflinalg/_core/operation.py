@@ -55,7 +55,8 @@ class Operation:
         call = _Call(tuple(args[split:]), treedef, ())
         leaves = [jnp.asarray(leaf) for leaf in leaves]
         flat = self.primitive.bind(*leaves, call=call)
-        return jax.tree.unflatten(self._output(call, leaves), flat)
+        _, treedef = _output(self, call, tuple(jax.typeof(leaf) for leaf in leaves))
+        return jax.tree.unflatten(treedef, flat)
 
     def defjvp(self, rule: Rule, symbolic_zeros: bool = False) -> Rule:
         """Set the rule: `(*statics, primals, tangents) -> (primals_out, tangents_out)`.
@@ -69,7 +70,7 @@ class Operation:
 
     def _register(self) -> None:
         self.primitive.def_impl(lambda *leaves, call: self._compiled(call)(*leaves))
-        self.primitive.def_abstract_eval(lambda *avals, call: self._avals(call, avals))
+        self.primitive.def_abstract_eval(lambda *avals, call: _output(self, call, avals)[0])
         mlir.register_lowering(
             self.primitive,
             mlir.lower_fun(lambda *leaves, call: self._flat(call)(*leaves), multiple_results=True),
@@ -77,27 +78,21 @@ class Operation:
         batching.primitive_batchers[self.primitive] = self._batch
         ad.primitive_jvps[self.primitive] = self._jvp
 
-    def _single(self, call: _Call) -> Callable[..., Any]:
-        """The function of flat arguments, without a batch."""
+    def _of_leaves(self, call: _Call) -> Callable[..., Any]:
+        """The function of flat arguments, mapped as `call` says."""
 
         def single(*leaves):
             return self._function(*jax.tree.unflatten(call.treedef, leaves), *call.statics)
 
-        return single
+        return _mapped(single, call.axes)
 
     def _flat(self, call: _Call) -> Callable[..., list[Any]]:
-        mapped = _mapped(self._single(call), call.axes)
+        mapped = self._of_leaves(call)
         return lambda *leaves: jax.tree.leaves(mapped(*leaves))
 
     @lru_cache(maxsize=1024)  # noqa: B019  operations live as long as the program
     def _compiled(self, call: _Call) -> Callable[..., list[Any]]:
         return jax.jit(self._flat(call))
-
-    def _avals(self, call: _Call, avals: Sequence[Any]) -> list[Any]:
-        return list(_traced(self, call, tuple(avals)).out_avals)
-
-    def _output(self, call: _Call, leaves: Sequence[Any]) -> Any:
-        return _structure(self, call, tuple(jax.typeof(leaf) for leaf in leaves))
 
     def _batch(self, leaves, dims, *, call: _Call):
         flat = self.primitive.bind(*leaves, call=call._replace(axes=(*call.axes, tuple(dims))))
@@ -148,10 +143,7 @@ def _mapped(f: Callable[..., Any], axes: Sequence[Any]) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=4096)
-def _traced(op: Operation, call: _Call, avals: tuple[Any, ...]) -> Any:
-    return jax.make_jaxpr(op._flat(call))(*avals)
-
-
-@lru_cache(maxsize=4096)
-def _structure(op: Operation, call: _Call, avals: tuple[Any, ...]) -> Any:
-    return jax.tree.structure(jax.eval_shape(op._single(call), *avals))
+def _output(op: Operation, call: _Call, avals: tuple[Any, ...]) -> tuple[list[Any], Any]:
+    """Types and tree of the outputs, from one trace, which is not kept."""
+    jaxpr, shape = jax.make_jaxpr(op._of_leaves(call), return_shape=True)(*avals)
+    return list(jaxpr.out_avals), jax.tree.structure(shape)

@@ -62,7 +62,7 @@ def eigh(
         of the width for m of them, in the value that is returned too. The derivative is then right
         for every loss that is a smooth function of the matrix, such as `V f(w) V^H` or the
         projector on a whole cluster, to about 1e-8 (first order) and 1e-4 (second order) at exact
-        degeneracy, 1e-4 at any gap; and wrong for a loss that resolves the cluster: give
+        degeneracy, 2e-4 at any gap; and wrong for a loss that resolves the cluster: give
         `cluster_rtol=0` where the gap itself matters. A single vector of a degenerate cluster has
         no derivative. A loss that depends on the phases of columns depends on the gauge
         (`testing.check_gauge`). For functions of the matrix with all digits use `funm_hermitian`.

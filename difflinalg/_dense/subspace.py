@@ -139,7 +139,7 @@ def _ritz_block(uh: Array, s: Array, vh: Array, image: Array, rank: int, rounds:
     residual = jnp.max(residuals[:rank])
     tiny = jnp.finfo(s.dtype).tiny
     ratio = jnp.clip(size[-1] / jnp.maximum(size[rank - 1], tiny), 1e-8, 0.999)
-    target = tolerances.subspace_rtol(s.dtype, max(uh.shape[1], vh.shape[1])) * size[0]
+    target = tolerances.subspace_rtol(s.dtype) * size[0]
     excess = jnp.maximum(residual, tiny) / jnp.maximum(target, tiny)
     products = jnp.ceil(jnp.log(excess) / (-2.0 * jnp.log(ratio)))
     return Block(uh, s, vh, image, residual, rounds + 1, _as_count(products))
@@ -159,8 +159,7 @@ def _until_converged(one_round: Callable[[Block], Block], first: Block, max_prod
 
 
 def _has_converged(block: Block) -> Array:
-    rtol = tolerances.subspace_rtol(block.s.dtype, max(block.uh.shape[1], block.vh.shape[1]))
-    return block.residual <= rtol * jnp.abs(block.s[0])
+    return block.residual <= tolerances.subspace_rtol(block.s.dtype) * jnp.abs(block.s[0])
 
 
 def _completed(block: Block, rank: int, shape: tuple[int, ...]) -> Block:
