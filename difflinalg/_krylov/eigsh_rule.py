@@ -14,7 +14,7 @@ the tangent of that is not diagonal, and a second derivative sees it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class Spec:
     dense: bool
     shifted: bool
     seed: int = 0
+    level: int = 0  # how many rules lie above this one
 
 
 class Found(NamedTuple):
@@ -65,6 +66,7 @@ class Found(NamedTuple):
     cut: Array  # (k,), 1 if a value that is not wanted coincides
     gap: Array  # ()
     scale: Array  # ()
+    cluster: Array  # (), the gap up to which values are one cluster
     defect: Array  # ()
     products: Array  # ()
     restarts: Array  # ()
@@ -92,6 +94,7 @@ def eigsh_core(ops: Operators, start: Array, sigma: Array, spec: Spec) -> Found:
         cut[order],
         gap,
         scale,
+        tolerances.cluster_rtol(w.dtype, max(spec.level - 1, 0)) * scale + jnp.max(residuals),
         pairs.defect,
         pairs.products + w.shape[0],
         pairs.restarts,
@@ -155,7 +158,7 @@ def _dense(ops: Operators, start: Array, sigma: Array, spec: Spec) -> thick_rest
 @partial(eigsh_core.defjvp, symbolic_zeros=True)
 def _eigsh_core_jvp(spec: Spec, primals: Any, tangents: Any) -> tuple[Found, Found]:
     ops, _, _ = primals
-    found = eigsh_core(*primals, spec)
+    found = eigsh_core(*primals, replace(spec, level=spec.level + 1))
     constants = jax.tree.map(jnp.zeros_like, found)
     w_dot, v_dot = eigsh_tangents(ops, tangents[0], found, spec)
     return found, constants._replace(w=w_dot, v=v_dot)
@@ -174,9 +177,9 @@ def eigsh_tangents(
     if m_dot_v is not None:
         b = b - w[:, None] * m_dot_v
     overlap = inner(v, b)
-    cluster = tolerances.cluster_rtol(w.dtype) * found.scale + jnp.max(found.residuals)
+    cluster = lax.stop_gradient(found.cluster)
     gaps = w[None, :] - w[:, None]
-    c = inv0(gaps, lax.stop_gradient(cluster)) * overlap
+    c = inv0(gaps, cluster) * overlap
     if m_dot_v is not None:
         same = jnp.abs(gaps) <= cluster
         c = jnp.where(same, -0.5 * inner(v, m_dot_v), c)

@@ -183,3 +183,25 @@ def test_second_derivative_after_reverse_mode_through_a_scan(rng):
 
     got, want = compute(0.3)
     np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-10, 1e-8, 1e-6])
+def test_second_derivative_of_a_projector_has_digits_left_at_a_small_kept_gap(rng, gap):
+    values = np.concatenate([[-30.0, -30.0 + 60.0 * gap], np.linspace(-20.0, 30.0, N - 2)])
+    q = np.linalg.qr(rng.standard_normal((N, N)))[0]
+    a, (b,) = (q * values) @ q.T, matrices(rng, 1, False)
+    weight = matrices(rng, 1, False)[0]
+
+    def loss(t):
+        v = eigsh(jnp.asarray((a + a.T) / 2) + t * b, k=2, which="SA")[1]
+        return jnp.sum(weight * (v @ v.T))
+
+    def plain(t):
+        v = np.linalg.eigh((a + a.T) / 2 + t * np.asarray(b))[1][:, :2]
+        return np.sum(np.asarray(weight) * (v @ v.T))
+
+    h = 0.05
+    stencil = ((0, -490), (1, 270), (2, -27), (3, 2))  # sixth order, times 180
+    want = sum(c * (plain(i * h) + plain(-i * h)) / (2 if i == 0 else 1) for i, c in stencil)
+    got = jax.jit(lambda t: jax.jvp(jax.grad(loss), (t,), (1.0,))[1])(0.0)
+    np.testing.assert_allclose(got, want / (180 * h * h), rtol=1e-5)
