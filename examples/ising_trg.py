@@ -31,7 +31,7 @@ WEIGHT_FLOOR = 1e-16  # of a bond state, relative to the largest: keeps the root
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
 Corners = tuple[Array, Array, Array, Array]
-State = tuple[Corners, Array]
+Split = tuple[Corners, Array]  # and the logarithm of what was divided out, a constant
 
 
 def ising_tensor(coupling: ArrayLike) -> Array:
@@ -70,31 +70,34 @@ def log_partition_per_site(tensor: Array, chi: int, steps: int) -> Array:
 def _contract(tensor: Any, chi: int, steps: int, evaluate: Callable[[Callable, Any], Any]) -> Any:
     """`lnZ / N` by a chain of functions, which `evaluate` applies one by one."""
 
-    def renormalise(state: State, step: ArrayLike) -> State:
-        corners, total = state
-        corners, log_scale = _renormalise(corners, chi)
-        return corners, total + log_scale / 2.0**step
+    def parts(result: Any) -> tuple[Any, Any]:
+        """The corners, and the value of the logarithm of what was divided out, a constant."""
+        log_scale = evaluate(lambda x: x[1], result)
+        return evaluate(lambda x: x[0], result), jax.tree.leaves(log_scale)[0]
 
-    def close(state: State) -> Array:
-        corners, total = state
+    def renormalise(corners: Any) -> tuple[Any, Any]:
+        return parts(evaluate(partial(_renormalise, chi=chi), corners))
+
+    def close(corners: Corners, total: Array) -> Array:
         return total + jnp.log(einsum("xsp,pqy,qrx,yrs->", *corners)) / 2**steps
 
-    state, step = evaluate(partial(_split_tensor, chi=chi), tensor), 1
-    while step < steps and _is_small_or_large(state, chi):
-        state, step = evaluate(partial(renormalise, step=step), state), step + 1
+    corners, total = parts(evaluate(partial(_split_tensor, chi=chi), tensor))
+    step = 1
+    while step < steps and _is_small_or_large(corners, chi):
+        corners, log_scale = renormalise(corners)
+        total, step = total + log_scale / 2**step, step + 1
     if step < steps:
-        state = jax.tree.map(lambda x: _pad(x, chi) if x.ndim == 3 else x, state)
-        state, _ = lax.scan(
-            lambda state, step: (evaluate(partial(renormalise, step=step), state), None),
-            state,
-            jnp.arange(step, steps),
+        corners = jax.tree.map(partial(_pad, chi=chi), corners)
+        corners, log_scales = lax.scan(
+            lambda corners, _: renormalise(corners), corners, None, steps - step
         )
-    return evaluate(close, state)
+        total = total + jnp.sum(log_scales / 2.0 ** jnp.arange(step, steps))
+    return evaluate(partial(close, total=total), corners)
 
 
-def _is_small_or_large(state: Any, chi: int) -> bool:
+def _is_small_or_large(corners: Any, chi: int) -> bool:
     """Whether the bonds are still too few to fill `chi` states soon, or more than that."""
-    bonds, first, second = jax.tree.leaves(state)[0].shape
+    bonds, first, second = jax.tree.leaves(corners)[0].shape
     return bonds**2 <= chi or max(first, second) > chi
 
 
@@ -103,14 +106,14 @@ def _pad(corner: Array, chi: int) -> Array:
     return jnp.pad(corner, [(0, chi - size) for size in corner.shape])
 
 
-def _split_tensor(tensor: Array, chi: int) -> State:
-    """The corners of the first plaquette, and the log of what was divided out."""
+def _split_tensor(tensor: Array, chi: int) -> Split:
+    """The corners of the first plaquette."""
     a, b = tensor.shape[:2]
     rows, columns = tensor, tensor.transpose(1, 2, 3, 0)
     return _split(((rows.reshape(a * b, -1),), (columns.reshape(a * b, -1),)), a, b, chi)
 
 
-def _renormalise(corners: Corners, chi: int) -> tuple[Corners, Array]:
+def _renormalise(corners: Corners, chi: int) -> Split:
     """One step: join the corners around a plaquette, split the result along both diagonals.
 
     The joined tensor is not formed: its two matrices are products of two halves each.
@@ -124,11 +127,8 @@ def _renormalise(corners: Corners, chi: int) -> tuple[Corners, Array]:
     return _split(((left, right), (bottom, top)), k, k, chi)
 
 
-def _split(diagonals, a: int, b: int, chi: int) -> tuple[Corners, Array]:
-    """The corners of the next plaquette, from the matrices of one tensor along both diagonals.
-
-    Returns the logarithm of what was divided out, a constant.
-    """
+def _split(diagonals, a: int, b: int, chi: int) -> Split:
+    """The corners of the next plaquette, from the matrices of one tensor along both diagonals."""
     (left_up, right_down), log_scale = _halves(diagonals[0], chi)
     (down_left, up_right), other_log_scale = _halves(diagonals[1], chi)
     # The plaquette has the bonds p (top), q (right), r (bottom), s (left).
@@ -141,27 +141,24 @@ def _split(diagonals, a: int, b: int, chi: int) -> tuple[Corners, Array]:
 
 
 def _halves(factors: tuple[Array, ...], chi: int) -> tuple[tuple[Array, Array], Array]:
-    """`A / s[0] ~ (A V / W) (W V^H)` with `W = (U^H A V)^(1/2)`: `U sqrt(s)` and `sqrt(s) V^H`.
+    """`A / s[0] ~ (U W) (W V^H)` with `W = (U^H A V)^(1/2)`: `U sqrt(s)` and `sqrt(s) V^H`.
 
     Written with the projected matrix and not its eigenvalues, it needs no derivative inside of a
     multiplet, and is right where singular values coincide.
     """
     k = min(chi, *(size for factor in factors for size in factor.shape))
-    u, s, vh, _ = linalg.svd_trunc(factors, k, keep_multiplets=True)
-    scale = lax.stop_gradient(s[0])
-    image = vh.conj().T / scale
-    for factor in reversed(factors):
-        image = einsum("ij,jk->ik", factor, image)
-    root = _square_root(einsum("ji,jk->ik", u.conj(), image), lax.stop_gradient(s / scale))
-    halves = jnp.linalg.solve(root.T, image.T).T, einsum("ij,jk->ik", root, vh)
-    return halves, jnp.log(scale)
+    u, core, vh, _ = linalg.svd_trunc(factors, k, keep_multiplets=True, core=True)
+    scale = lax.stop_gradient(jnp.real(core[0, 0]))
+    root = _square_root(core / scale)
+    return (einsum("ij,jk->ik", u, root), einsum("ij,jk->ik", root, vh)), jnp.log(scale)
 
 
-def _square_root(core: Array, weights: Array) -> Array:
-    """The square root of `core`, which is `diag(weights)` up to rounding but has any tangent.
+def _square_root(core: Array) -> Array:
+    """The square root of `core`, a diagonal matrix that may have any tangent.
 
     The tangents follow from `W W = core` by the implicit function theorem.
     """
+    weights = jnp.real(jnp.diagonal(lax.stop_gradient(core)))
     root = jnp.sqrt(jnp.maximum(weights, WEIGHT_FLOOR))
     offset = jnp.diag(root * root - weights)
 

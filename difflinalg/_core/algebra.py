@@ -46,16 +46,6 @@ def _matmul(x: Array, y: Array) -> Array:
     return product(x, y)
 
 
-def adjoint_mm(a: Array, x: Array) -> Array:
-    """The product `a^H x` of a large `a` and a narrow `x`, as `(x^H a)^H`.
-
-    Left to itself the compiler transposes the large factor. The barriers keep it from seeing that
-    the two are the same.
-    """
-    rows = lax.optimization_barrier(adjoint(x))
-    return adjoint(lax.optimization_barrier(mm(rows, a)))
-
-
 def diagonal_matrix(x: Array) -> Array:
     """Diagonal matrices, shape `(..., n, n)`, from their diagonals, shape `(..., n)`."""
     return x[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)

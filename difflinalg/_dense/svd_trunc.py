@@ -18,7 +18,10 @@ iteration for the kept ones leaves behind, deflate it: a dozen steps reach round
 
 Between kept values that coincide the in-space part is zero: the frames `U` and `V` then follow
 the cluster without rotating inside of it, and a loss that depends on the cluster through its
-projectors is exact to every order. Values whose difference matters use `U^H A V`, not `diag(s)`.
+projectors is exact to every order. Values whose difference matters use `U^H A V`, not `diag(s)`:
+with the anti-Hermitian `P = U^H U_dot` and `Q = V^H V_dot` its tangent is `T - P core + core Q`.
+
+Vectors are kept as rows: then a product with `A` or with `A^H` transposes nothing.
 """
 
 from functools import partial, reduce
@@ -32,7 +35,6 @@ from jax.typing import ArrayLike
 from difflinalg._core import checks, tolerances
 from difflinalg._core.algebra import (
     adjoint,
-    adjoint_mm,
     diagonal_matrix,
     herm,
     inv0,
@@ -66,11 +68,12 @@ Factors = tuple[Array, ...]  # of the matrix that is decomposed, itself if there
 
 
 class Kept(NamedTuple):
-    """Differentiated part of the decomposition; columns that are not kept are zero."""
+    """Differentiated part of the decomposition, vectors as rows; what is not kept is zero."""
 
-    u: Array  # (m, k)
+    uh: Array  # (k, m)
     s: Array  # (k,)
-    v: Array  # (n, k)
+    vh: Array  # (k, n)
+    core: Array  # (k, k), the product U^H A V
 
 
 def svd_trunc(
@@ -80,6 +83,7 @@ def svd_trunc(
     keep_multiplets: bool = False,
     multiplet_rtol: float | None = None,
     full: bool | None = None,
+    core: bool = False,
 ) -> SVDTruncResult:
     """The `rank` largest singular triplets, `A ~ U diag(S) Vh`.
 
@@ -97,6 +101,9 @@ def svd_trunc(
             falls back to the full decomposition where it does not converge. By default the
             iteration runs where it is clearly cheaper: `9 rank <= min(m, n)` and
             `min(m, n) >= 64`.
+        core: return in the place of `S` the matrix `U^H A V`, shape `(..., rank, rank)`. Its value
+            is `diag(S)`; its derivative is right inside of a cluster too, where the frames do
+            not rotate to keep it diagonal.
 
     Returns:
         `SVDTruncResult(U, S, Vh, info)`, shapes `(..., m, rank)`, `(..., rank)`,
@@ -110,7 +117,7 @@ def svd_trunc(
     Derivatives:
         Forward and reverse mode in any nesting, with the exact truncation term. Right for every
         loss where the kept values are distinct; where they coincide, for losses that depend on
-        a cluster through its projectors (contract `U^H A V` where its values matter). If the
+        a cluster through its projectors (with `core=True` where its values matter). If the
         rank cuts a multiplet, no derivative of the factors exists: it is NaN and `info.cut` is
         set; use `keep_multiplets=True` or another rank. Zero values that are kept move only
         with the others.
@@ -137,28 +144,34 @@ def svd_trunc(
     spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol)
     for factor in factors:
         checks.refuse_nonfinite("svd_trunc", factor)
-    return _svd_trunc(factors, spec)
+    return _svd_trunc(factors, spec, bool(core))
 
 
-@partial(jax.jit, static_argnums=1)
-def _svd_trunc(a: Factors, spec: Truncation) -> SVDTruncResult:
-    one = partial(_svd_trunc_one, spec=spec)
+@partial(jax.jit, static_argnums=(1, 2))
+def _svd_trunc(a: Factors, spec: Truncation, core: bool) -> SVDTruncResult:
+    one = partial(_svd_trunc_one, spec=spec, core=core)
     for _ in range(a[0].ndim - 2):
         one = jax.vmap(one)
     return one(a)
 
 
-def _svd_trunc_one(a: Factors, spec: Truncation) -> SVDTruncResult:
-    kept, deflation = svd_trunc_core(a, spec, 0)
-    vh = adjoint(kept.v)
-    rest = mm(*lax.stop_gradient(a)) - mm(*lax.stop_gradient((kept.u * kept.s, vh)))
+def _svd_trunc_one(a: Factors, spec: Truncation, core: bool) -> SVDTruncResult:
+    kept, deflation, product = svd_trunc_core(a, spec, 0)
+    u = adjoint(kept.uh)
+    rest = lax.stop_gradient(a[0] if product is None else product)
+    rest = rest - mm(*lax.stop_gradient((u * kept.s, kept.vh)))
     info = truncation_info(rest, kept.s, lax.stop_gradient(deflation))
-    return SVDTruncResult(kept.u, kept.s, vh, info)
+    return SVDTruncResult(u, kept.core if core else kept.s, kept.vh, info)
 
 
 @operation(statics=2)
-def svd_trunc_core(factors: Factors, spec: Truncation, level: int) -> tuple[Kept, Deflation]:
-    """Kept triplets and deflation; `level` is the number of rules above this one."""
+def svd_trunc_core(
+    factors: Factors, spec: Truncation, level: int
+) -> tuple[Kept, Deflation, Array | None]:
+    """Kept triplets, deflation and, of several factors, the product.
+
+    The last two are constants. `level` is the number of rules above this one.
+    """
     a = mm(*factors)
 
     def in_full() -> subspace.Block:
@@ -173,76 +186,100 @@ def svd_trunc_core(factors: Factors, spec: Truncation, level: int) -> tuple[Kept
         block, converged = subspace.subspace_svd(a, spec.rank, spec.width, spec.max_products)
         block = subspace.or_else(block, converged, in_full)
     deflation = truncate(block, spec, level, max(a.shape), min(a.shape))
-    u, s, v = adjoint(block.uh), block.s, adjoint(block.vh)
-    defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(s.dtype)
-    kept = deflation.kept * defined  # LAPACK may answer a NaN with numbers
-    return Kept(*(x[..., : spec.rank] * kept for x in (u, s, v))), deflation
+    defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(block.s.dtype)
+    mask = deflation.kept * defined  # LAPACK may answer a NaN with numbers
+    uh, vh = (x[: spec.rank] * mask[:, None] for x in (block.uh, block.vh))
+    s = block.s[: spec.rank] * mask
+    kept = Kept(uh, s, vh, diagonal_matrix(s).astype(a.dtype))
+    return kept, deflation, a if len(factors) > 1 else None
 
 
 @svd_trunc_core.defjvp
 def _svd_trunc_core_jvp(spec, level, primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    kept, deflation = svd_trunc_core(a, spec, level + 1)
-    deflation = lax.stop_gradient(deflation)
-    kept_dot = jax.checkpoint(svd_trunc_tangents)(a, kept, deflation, a_dot)
-    return (kept, deflation), (kept_dot, jax.tree.map(jnp.zeros_like, deflation))
+    kept, *constants = svd_trunc_core(a, spec, level + 1)
+    deflation, product = constants = lax.stop_gradient(constants)
+    kept_dot = jax.checkpoint(svd_trunc_tangents)(a, kept, deflation, product, a_dot)
+    return (kept, *constants), (kept_dot, *jax.tree.map(jnp.zeros_like, constants))
 
 
-def _times(a: Factors, x: Array) -> Array:
-    """The product `A x`, from right to left."""
-    return reduce(lambda y, factor: mm(factor, y), a[::-1], x)
+def _times(a: Factors, xh: Array) -> Array:
+    """`(A X)^H` from `X^H`."""
+    return reduce(lambda yh, factor: mm(yh, adjoint(factor)), a[::-1], xh)
 
 
-def _adjoint_times(a: Factors, x: Array) -> Array:
-    """The product `A^H x`."""
-    return reduce(lambda y, factor: adjoint_mm(factor, y), a, x)
+def _adjoint_times(a: Factors, xh: Array) -> Array:
+    """`(A^H X)^H` from `X^H`."""
+    return reduce(mm, a, xh)
 
 
-def svd_trunc_tangents(a: Factors, kept: Kept, deflation: Deflation, a_dot: Factors) -> Kept:
+def svd_trunc_tangents(
+    a: Factors, kept: Kept, deflation: Deflation, product: Array | None, a_dot: Factors
+) -> Kept:
     """Tangents of the kept triplets from the tangent of `A`, both as products of factors."""
-    u, s, v = kept
-    a_dot_v = jax.jvp(lambda a: _times(a, v), (a,), (a_dot,))[1]
-    a_dot_h_u = jax.jvp(lambda a: _adjoint_times(a, u), (a,), (a_dot,))[1]
-    t = mm(adjoint(u), a_dot_v)
+    uh, s, vh, core = kept
+    a_dot_v = jax.jvp(lambda a: _times(a, vh), (a,), (a_dot,))[1]  # (A_dot V)^H
+    a_dot_h_u = jax.jvp(lambda a: _adjoint_times(a, uh), (a,), (a_dot,))[1]
+    t = mm(a_dot_h_u, adjoint(vh))
     s_row, s_column = s[None, :], s[:, None]
     even = inv0(s_row - s_column, deflation.cluster) * herm(t)
     odd = inv0(s_row + s_column, deflation.floor) * skew(t)
-    x, y = _outside(a, kept, deflation, a_dot_v - mm(u, t), a_dot_h_u - mm(v, adjoint(t)))
+    p, q = even + odd, even - odd  # U^H U_dot and V^H V_dot, anti-Hermitian
+    xh, yh = _outside(
+        a, kept, deflation, product, a_dot_v - mm(adjoint(t), uh), a_dot_h_u - mm(t, vh)
+    )
     mask = deflation.kept * deflation.guard
     return Kept(
-        (mm(u, even + odd) + x) * mask,
+        (xh - mm(p, uh)) * mask[:, None],
         real_diagonal(t) * deflation.kept,
-        (mm(v, even - odd) + y) * mask,
+        (yh - mm(q, vh)) * mask[:, None],
+        (t - mm(p, core) + mm(core, q)) * mask * mask[:, None],
     )
 
 
 def _outside(
-    a: Factors, kept: Kept, deflation: Deflation, g_u: Array, g_v: Array
+    a: Factors,
+    kept: Kept,
+    deflation: Deflation,
+    product: Array | None,
+    g_u: Array,
+    g_v: Array,
 ) -> tuple[Array, Array]:
-    """`X` and `Y` of the module docstring."""
-    u, s, v = kept
-    inverse = _core_inverse(mm(adjoint(u), _times(a, v)), s, deflation.floor)
+    """`X^H` and `Y^H` of the module docstring, from `G_u^H` and `G_v^H`."""
+    inverse = _core_inverse(kept.core, kept.s, deflation.floor)
+    uh, vh, u_core, v_core = (
+        kept.uh,
+        kept.vh,
+        mm(adjoint(kept.core), kept.uh),
+        mm(kept.core, kept.vh),
+    )
 
-    def b(x: Array) -> Array:
-        return _times(a, x) - mm(u * s, mm(adjoint(v), x))
+    def b(a: Factors, yh: Array) -> Array:
+        return _times(a, yh) - mm(mm(yh, adjoint(vh)), u_core)
 
-    def b_adjoint(x: Array) -> Array:
-        return _adjoint_times(a, x) - mm(v * s, mm(adjoint(u), x))
+    def b_adjoint(a: Factors, xh: Array) -> Array:
+        return _adjoint_times(a, xh) - mm(mm(xh, adjoint(uh)), v_core)
 
-    inv_s = inv0(lax.stop_gradient(s), deflation.floor)
-    ratio = jnp.abs(deflation.s)[:, None] * inv_s * deflation.dropped[:, None]
-    gain = jnp.square(ratio) * inv0((1.0 - ratio) * (1.0 + ratio), tolerances.epsilon(s.dtype))
+    def operator(a: Factors, xh: Array) -> Array:
+        yh = mm(inverse, b_adjoint(a, xh))
+        return xh - mm(adjoint(inverse), b(a, yh))
+
+    inv_s = inv0(lax.stop_gradient(kept.s), deflation.floor)
+    ratio = jnp.abs(deflation.s) * inv_s[:, None] * deflation.dropped
+    gain = jnp.square(ratio) * inv0((1.0 - ratio) * (1.0 + ratio), tolerances.epsilon(inv_s.dtype))
 
     def preconditioner(r: Array) -> Array:
-        return r + mm(adjoint(deflation.uh), gain * mm(deflation.uh, r))
+        return r + mm(gain * mm(r, adjoint(deflation.uh)), deflation.uh)
 
-    x = hermitian_solve(
-        lambda x: x - mm(b(mm(b_adjoint(x), inverse)), inverse),
-        mm(g_u + b(mm(g_v, inverse)), inverse),
+    xh = hermitian_solve(
+        partial(operator, a),
+        mm(adjoint(inverse), g_u + b(a, mm(inverse, g_v))),
         preconditioner,
-        max_steps=10 * sum(g.shape[0] for g in (g_u, g_v)),
+        max_steps=10 * sum(g.shape[1] for g in (g_u, g_v)),
+        constant=partial(operator, a if product is None else (product,)),
+        axis=-1,
     )
-    return x, mm(g_v + b_adjoint(x), inverse)
+    return xh, mm(inverse, g_v + b_adjoint(a, xh))
 
 
 def _core_inverse(core: Array, s: Array, floor: Array) -> Array:
@@ -252,9 +289,8 @@ def _core_inverse(core: Array, s: Array, floor: Array) -> Array:
     """
     values = lax.stop_gradient(s)
     live = jnp.where(values > floor, 1.0, 0.0).astype(s.dtype)
-    core = herm(core) * live * live[:, None]
-    regular = diagonal_matrix(jnp.where(live > 0.0, values, 1.0)) + core - lax.stop_gradient(core)
     diagonal = jnp.where(live > 0.0, values, 1.0)[:, None]
+    regular = core * live * live[:, None] + diagonal_matrix(1.0 - live)
     inverse = lax.custom_linear_solve(
         partial(mm, regular),
         jnp.eye(s.shape[0], dtype=core.dtype),
