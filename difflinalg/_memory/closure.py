@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from difflinalg._core import loop_checks
+from difflinalg._core.linear_operation import LinearOperation
 from difflinalg._core.program import Program
 
 Tree = Any
@@ -110,3 +112,22 @@ def keep_value(function: Program) -> Pure:
         return kept(*primals), jax.jvp(function, primals, tangents)[1]
 
     return kept
+
+
+def forward_only(tree: Tree, name: str) -> Tree:
+    """The cotangents that the backward pass of the loop `name` returns, for forward mode alone."""
+    return jax.tree.map(lambda leaf: _forward_only(leaf, name), tree)
+
+
+def _identity(leaf: Array, name: str) -> Array:
+    del name
+    return leaf
+
+
+_forward_only = LinearOperation(_identity, statics=1)
+
+
+@_forward_only.deftranspose
+def _forward_only_transpose(name: str, cotangent: Array) -> Array:
+    del cotangent
+    loop_checks.refuse_second_reverse(name)

@@ -21,6 +21,7 @@ def online_while(
     slots: int,
 ) -> tuple[Tree, Array]:
     """The last carry, and whether the condition still holds after `max_steps`."""
+    slots = slots if max_steps is None else min(slots, max(max_steps, 1))
     example = closure.shapes(carry)
     step, w = hoist(body, example)
     test, v = hoist(condition, example)
@@ -84,6 +85,7 @@ def _differentiable(
         stack = treeverse.cheapest(stack, count)
         start = (count - 1, stack, closure.drop_float0(cotangent), closure.zeros(w))
         _, _, c_bar, w_bar = lax.while_loop(lambda state: state[0] >= 0, back, start)
+        w_bar, c_bar = closure.forward_only((w_bar, c_bar), "while_loop with Online")
         return w_bar, None, c_bar
 
     run.defvjp(forward, backward)

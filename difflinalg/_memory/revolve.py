@@ -76,7 +76,8 @@ def _differentiable(
         steps = jnp.arange(last, dtype=jnp.int32)
         (_, c_bar, w_bar), xs_bar = lax.scan(back, (stack, c_bar, w_bar), steps, reverse=True)
         xs_bar = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), xs_bar, x_bar)
-        return w_bar, c_bar, xs_bar
+        bars = (w_bar, c_bar, xs_bar)
+        return closure.forward_only(bars, "scan with Revolve") if last else bars
 
     run.defvjp(forward, backward)
     return run
