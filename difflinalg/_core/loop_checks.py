@@ -180,10 +180,17 @@ def check_lipschitz(bound: float) -> None:
 
 
 def as_exact_leaf(name: str, value: ArrayLike) -> Array:
-    """`value` as a real floating array, which fixed-point arithmetic can hold."""
+    """`value` as a float64 array, which fixed-point arithmetic can hold.
+
+    The product with `n / d` is exact but for `d` units of the grid, which in the 24 bits of
+    float32 are as large as the numbers themselves.
+    """
     array = as_inexact(name, value)
-    if not jnp.issubdtype(array.dtype, jnp.floating) or jnp.finfo(array.dtype).bits < 32:
-        msg = f"{name} needs float32 or float64, got {array.dtype}; split complex numbers."
+    if array.dtype != jnp.float64:
+        msg = (
+            f"{name} needs float64, got {array.dtype}; enable jax_enable_x64 and convert, or split "
+            "complex numbers."
+        )
         raise TypeError(msg)
     return array
 
@@ -298,3 +305,15 @@ def refuse_second_reverse(name: str) -> NoReturn:
         "mode: jax.jvp or jax.jacfwd of jax.grad."
     )
     raise TypeError(msg)
+
+
+def check_slope(position: object, slope: object) -> None:
+    """Refuse a gradient that is not like the parameters."""
+    trees = [jax.tree.structure(tree) for tree in (position, slope)]
+    shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (position, slope)]
+    if trees[0] != trees[1] or shapes[0] != shapes[1]:
+        msg = (
+            "momentum needs a gradient with the structure and the shapes of the parameters, got "
+            f"{trees[1]} of {shapes[1]} for {trees[0]} of {shapes[0]}."
+        )
+        raise TypeError(msg)
