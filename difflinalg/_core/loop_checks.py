@@ -1,7 +1,9 @@
 """Checks and error texts of checkpointed loops and reversible programs."""
 
 import math
+import operator
 from collections.abc import Sequence
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -73,9 +75,13 @@ def scan_length(name: str, xs: object, length: int | None) -> int:
     if any(jnp.ndim(leaf) == 0 for leaf in leaves):
         msg = f"{name} needs xs with a leading axis, got a scalar in it."
         raise ValueError(msg)
-    sizes = {jnp.shape(leaf)[0] for leaf in leaves} | (
-        {int(length)} if length is not None else set()
-    )
+    sizes = {jnp.shape(leaf)[0] for leaf in leaves}
+    if length is not None:
+        count = int(length)
+        if count != length or count < 0:
+            msg = f"{name} needs length as an integer, zero or positive, got {length}."
+            raise ValueError(msg)
+        sizes.add(count)
     if len(sizes) != 1:
         msg = (
             f"{name} needs one number of steps, from the leading axes of xs or from length, got "
@@ -86,13 +92,17 @@ def scan_length(name: str, xs: object, length: int | None) -> int:
 
 
 def check_splitting(kicks: Sequence[float], drifts: Sequence[float]) -> None:
-    """Refuse a splitting whose kicks and drifts do not alternate from kick to kick."""
+    """Refuse a splitting whose kicks and drifts do not alternate, or do not make one step."""
     if len(kicks) != len(drifts) + 1:
         msg = (
             f"splitting needs one drift between each two kicks, got {len(kicks)} kicks and "
             f"{len(drifts)} drifts; begin or end with a kick of 0.0 if need be."
         )
         raise ValueError(msg)
+    for name, shares in (("kicks", kicks), ("drifts", drifts)):
+        if shares and abs(sum(shares) - 1.0) > 1e-6:
+            msg = f"splitting needs {name} that sum to 1, got the sum {sum(shares)}."
+            raise ValueError(msg)
 
 
 def check_coupling(coupling: float) -> None:
@@ -103,13 +113,48 @@ def check_coupling(coupling: float) -> None:
 
 
 def check_generator(matrix: np.ndarray, size: int) -> None:
-    """Refuse a generator that is not a Hermitian matrix of this size."""
+    """Refuse a generator that is not a finite Hermitian matrix of this size."""
     if matrix.shape != (size, size):
         msg = f"local_gate needs a generator of shape {(size, size)}, got {matrix.shape}."
+        raise ValueError(msg)
+    if not np.all(np.isfinite(matrix)):
+        msg = "local_gate got a generator that contains NaN or inf."
         raise ValueError(msg)
     if not np.allclose(matrix, matrix.conj().T, rtol=0.0, atol=1e-6 * np.abs(matrix).max()):
         msg = "local_gate needs a Hermitian generator; take (G + G^H) / 2."
         raise ValueError(msg)
+
+
+def as_sites(sites: object) -> tuple[int, ...]:
+    """The sites of a gate, a sequence of integers."""
+    try:
+        return tuple(operator.index(site) for site in sites)  # type: ignore[attr-defined]
+    except TypeError:
+        msg = f"local_gate needs sites as a sequence of integers, such as [1], got {sites!r}."
+        raise TypeError(msg) from None
+
+
+def as_diagonals(diagonals: ArrayLike) -> Array | np.ndarray:
+    """Real diagonals, shape `(K, n)` or `(n,)`; not an array of JAX unless they are traced."""
+    table = diagonals if isinstance(diagonals, Tracer) else np.asarray(diagonals)
+    if table.ndim not in (1, 2) or jnp.iscomplexobj(table):
+        msg = (
+            f"diagonal_gate needs real diagonals of shape (n,) or (K, n), got "
+            f"{table.dtype}{list(table.shape)}; a generator is Hermitian."
+        )
+        raise (TypeError if jnp.iscomplexobj(table) else ValueError)(msg)
+    return table
+
+
+def as_angle(theta: ArrayLike) -> Array:
+    """The angle of a gate, real."""
+    angle = jnp.asarray(theta)
+    if jnp.iscomplexobj(angle):
+        msg = (
+            f"a gate needs a real angle, got {angle.dtype}{list(angle.shape)}; take its real part."
+        )
+        raise TypeError(msg)
+    return angle
 
 
 def register_size(shape: tuple[int, ...], dim: int, sites: Sequence[int]) -> int:
@@ -135,10 +180,17 @@ def check_lipschitz(bound: float) -> None:
 
 
 def as_exact_leaf(name: str, value: ArrayLike) -> Array:
-    """`value` as a real floating array, which fixed-point arithmetic can hold."""
+    """`value` as a float64 array, which fixed-point arithmetic can hold.
+
+    The product with `n / d` is exact but for `d` units of the grid, which in the 24 bits of
+    float32 are as large as the numbers themselves.
+    """
     array = as_inexact(name, value)
-    if not jnp.issubdtype(array.dtype, jnp.floating) or jnp.finfo(array.dtype).bits < 32:
-        msg = f"{name} needs float32 or float64, got {array.dtype}; split complex numbers."
+    if array.dtype != jnp.float64:
+        msg = (
+            f"{name} needs float64, got {array.dtype}; enable jax_enable_x64 and convert, or split "
+            "complex numbers."
+        )
         raise TypeError(msg)
     return array
 
@@ -198,3 +250,70 @@ def as_condition(name: str, value: ArrayLike) -> Array:
         )
         raise TypeError(msg)
     return condition
+
+
+def as_generator(generator: ArrayLike) -> np.ndarray:
+    """A generator that is known when the gate is made."""
+    if isinstance(generator, Tracer):
+        msg = (
+            "local_gate diagonalises its generator when it is made and needs a known matrix, got a "
+            "traced one; put what is traced into the angle, or into involution_gate or "
+            "diagonal_gate."
+        )
+        raise TypeError(msg)
+    return np.asarray(generator)
+
+
+def check_pair(name: str, returned: object, what: str) -> None:
+    """Refuse a function that does not return a pair."""
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+        got = type(returned).__name__
+        got = f"{len(returned)} values" if isinstance(returned, (tuple, list)) else f"one {got}"
+        msg = f"{name} needs a function that returns the pair {what}, got {got}."
+        raise TypeError(msg)
+
+
+def check_members(count: int) -> None:
+    """Refuse a chain without steps."""
+    if not count:
+        msg = "chain needs at least one step."
+        raise ValueError(msg)
+
+
+def check_index_bound(value: ArrayLike) -> None:
+    """Refuse a bound of a loop index that is not an integer scalar."""
+    dtype, shape = jnp.result_type(value), jnp.shape(value)
+    if shape != () or not jnp.issubdtype(dtype, jnp.integer):
+        msg = f"fori_loop needs integer scalars as bounds, got {dtype}{list(shape)}."
+        raise TypeError(msg)
+
+
+def check_within_bound(count: int, max_steps: object) -> None:
+    """Refuse a loop of known length that is longer than its bound."""
+    if max_steps is None:
+        return
+    most = check_positive("fori_loop", "max_steps", max_steps, 0)
+    if count > most:
+        msg = f"fori_loop has {count} steps, more than max_steps={most}; raise max_steps."
+        raise ValueError(msg)
+
+
+def refuse_second_reverse(name: str) -> NoReturn:
+    """Refuse reverse mode of a gradient whose backward pass is a loop of unknown length."""
+    msg = (
+        f"the gradient of a {name} has no reverse mode; use Nested, or forward mode over reverse "
+        "mode: jax.jvp or jax.jacfwd of jax.grad."
+    )
+    raise TypeError(msg)
+
+
+def check_slope(position: object, slope: object) -> None:
+    """Refuse a gradient that is not like the parameters."""
+    trees = [jax.tree.structure(tree) for tree in (position, slope)]
+    shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (position, slope)]
+    if trees[0] != trees[1] or shapes[0] != shapes[1]:
+        msg = (
+            "momentum needs a gradient with the structure and the shapes of the parameters, got "
+            f"{trees[1]} of {shapes[1]} for {trees[0]} of {shapes[0]}."
+        )
+        raise TypeError(msg)

@@ -18,6 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 Axes = tuple[int | None, ...]
 Rule = Callable[..., tuple[Any, Any]]
+_PRIMITIVES: set[Primitive] = set()
 
 
 class _Call(NamedTuple):
@@ -69,6 +70,7 @@ class Operation:
         return rule
 
     def _register(self) -> None:
+        _PRIMITIVES.add(self.primitive)
         self.primitive.def_impl(lambda *leaves, call: self._compiled(call)(*leaves))
         self.primitive.def_abstract_eval(lambda *avals, call: _output(self, call, avals)[0])
         mlir.register_lowering(
@@ -128,6 +130,11 @@ class Operation:
 def operation(statics: int = 0) -> Callable[[Callable[..., Any]], Operation]:
     """Decorator: the function as an `Operation` with `statics` static arguments at its end."""
     return partial(Operation, statics=statics)
+
+
+def is_operation(primitive: Primitive) -> bool:
+    """Whether a primitive belongs to an `Operation`."""
+    return primitive in _PRIMITIVES
 
 
 def _zero_tangent(primal: Any) -> Any:

@@ -5,7 +5,8 @@ out of it (`hoist`). What is left is compared by structure: the same code traced
 and what is compiled for it is found again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -13,18 +14,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
+from difflinalg._core.operation import is_operation
+
 
 class Program:
-    """A function of `(consts, *arguments)` on flat lists of arrays, equal to its like."""
+    """A function of `(consts, *arguments)` on pytrees of arrays, equal to its like."""
 
-    def __init__(self, closed: ClosedJaxpr):
+    def __init__(self, closed: ClosedJaxpr, out_tree: Any):
         self.jaxpr = closed.jaxpr
         self.out_avals = closed.out_avals
-        self._hash = hash(_outline(closed.jaxpr))
+        self._out_tree = out_tree
+        self._hash = hash((_outline(closed.jaxpr), out_tree))
 
-    def __call__(self, consts: list[Any], *arguments: Any) -> list[Any]:
+    def __call__(self, consts: list[Any], *arguments: Any) -> Any:
         """The outputs."""
-        return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))(*arguments)
+        run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
+        return jax.tree.unflatten(self._out_tree, run(*jax.tree.leaves(arguments)))
+
+    @cached_property
+    def has_operations(self) -> bool:
+        """Whether it uses an `Operation`, whose value a derivative may move (`_core.spread`)."""
+        return _has_operations(self.jaxpr)
 
     def __hash__(self) -> int:
         return self._hash
@@ -35,16 +45,41 @@ class Program:
         return (
             isinstance(other, Program)
             and self._hash == other._hash
+            and self._out_tree == other._out_tree
             and _same_jaxpr(self.jaxpr, other.jaxpr)
         )
 
 
 def hoist(f: Callable[..., Any], *arguments: Any) -> tuple[Program, list[Any]]:
-    """The program of `f`, which takes and returns arrays, and the arrays it closes over."""
-    closed = jax.make_jaxpr(f)(*arguments)
+    """The program of a function of pytrees, and the arrays that the function closes over.
+
+    Args:
+        f: the function.
+        arguments: what it is called with, or their shapes and dtypes; the program takes arguments
+            like them.
+    """
+    closed, out = jax.make_jaxpr(f, return_shape=True)(*arguments)
     consts = [c if jnp.issubdtype(c.dtype, jax.dtypes.extended) else jnp.asarray(c)
               for c in closed.consts]  # fmt: skip
-    return Program(closed), consts
+    return Program(closed, jax.tree.structure(out)), consts
+
+
+def _has_operations(jaxpr: Jaxpr) -> bool:
+    return any(
+        is_operation(equation.primitive) or any(map(_has_operations, _inner(equation.params)))
+        for equation in jaxpr.eqns
+    )
+
+
+def _inner(value: Any) -> Iterator[Jaxpr]:
+    """The programs among the parameters of an equation."""
+    if isinstance(value, ClosedJaxpr):
+        yield value.jaxpr
+    elif isinstance(value, Jaxpr):
+        yield value
+    elif isinstance(value, (dict, tuple, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _inner(part)
 
 
 def _outline(jaxpr: Jaxpr) -> tuple[Any, ...]:

@@ -211,7 +211,8 @@ def _gap_scale(w: Array, a: Array, anchor: Array, level: int, cluster_rtol: floa
     For a multiple of the identity it is the norm. The entries of a dense matrix carry the
     rounding of its mean, so there a spectrum counts as one value if it is no wider than that, or
     than a cluster on the scale of the mean; those of a diagonal matrix are exact, and
-    diag(2^24, 2^24 + 2) is not degenerate in float32.
+    diag(2^24, 2^24 + 2) is not degenerate in float32 for a first derivative. For a second it is:
+    the diagonal matrix may be what another `eigh` has made of a multiple of the identity.
     """
     w, a = lax.stop_gradient((w, a))
     n = w.shape[-1]
@@ -222,7 +223,7 @@ def _gap_scale(w: Array, a: Array, anchor: Array, level: int, cluster_rtol: floa
     if cluster_rtol is None:
         cluster_rtol = tolerances.cluster_rtol(w.dtype, level)
     rtol = max(tolerances.identity_rtol(w.dtype, n), cluster_rtol)
-    rounding = jnp.where(off_diagonal, rtol * anchor, 0.0)
+    rounding = jnp.where(off_diagonal, rtol, cluster_rtol if level else 0.0) * anchor
     return jnp.where(width > rounding, width, jnp.where(anchor > 0.0, anchor, 1.0))
 
 

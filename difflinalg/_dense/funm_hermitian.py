@@ -38,12 +38,12 @@ import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import HIGHEST, adjoint, herm, mm, real_diagonal
 from difflinalg._core.checks import as_square, check_elementwise
+from difflinalg._core.program import hoist
 from difflinalg._dense.divided_differences import Elementwise, divided_difference
 
 MATRIX, CONSTANTS = "matrix", "constants"  # the argument of the multilinear form left open
@@ -99,7 +99,7 @@ def funm_hermitian(
     array = as_square("funm_hermitian", a)
     if symmetrize_input:
         array = herm(array)
-    function, arguments = _hoist(f, jnp.finfo(array.dtype).dtype)
+    function, arguments = _split(f, jnp.finfo(array.dtype).dtype)
     w, v = _decompose(array)
     dtype = jnp.result_type(array, function.dtype)
     # From here on every matrix has the dtype of the result, and every map is a square one.
@@ -124,25 +124,23 @@ class _Arguments(NamedTuple):
     fixed: tuple[Array, ...]
 
 
-def _hoist(f: Callable[[Array], Any], dtype) -> tuple[_Function, _Arguments]:
+def _split(f: Callable[[Array], Any], dtype) -> tuple[_Function, _Arguments]:
     """`f` as a function of all it closes over: a rule must see every traced value."""
     scalar = jax.ShapeDtypeStruct((), dtype)
     check_elementwise("funm_hermitian", f, scalar)
-    closed = jax.make_jaxpr(f)(scalar)
-    smooth = [jnp.issubdtype(c.dtype, jnp.inexact) for c in closed.consts]
-    value = closed.out_avals[0]
-    is_complex = jnp.issubdtype(value.dtype, jnp.complexfloating)
+    program, consts = hoist(f, scalar)
+    smooth = [jnp.issubdtype(c.dtype, jnp.inexact) for c in consts]
+    is_complex = jnp.issubdtype(program.out_avals[0].dtype, jnp.complexfloating)
     value_dtype = jnp.result_type(dtype, jnp.complex64) if is_complex else dtype
 
     def call(x: Array, arguments: _Arguments) -> Array:
         parts = [iter(arguments.fixed), iter(arguments.smooth)]
         consts = [next(parts[is_smooth]) for is_smooth in smooth]
-        (y,) = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(x)
-        return jnp.asarray(y).astype(value_dtype)
+        return jnp.asarray(program(consts, x)).astype(value_dtype)
 
     arguments = _Arguments(
-        tuple(jnp.asarray(c) for c, s in zip(closed.consts, smooth, strict=True) if s),
-        tuple(c for c, s in zip(closed.consts, smooth, strict=True) if not s),
+        tuple(c for c, s in zip(consts, smooth, strict=True) if s),
+        tuple(c for c, s in zip(consts, smooth, strict=True) if not s),
     )
     return _Function(call, value_dtype), arguments
 

@@ -40,7 +40,7 @@ class Linear:
         """The image of one vector."""
         parts = [iter(self.fixed), iter(self.smooth)]
         consts = [next(parts[smooth]) for smooth in self.is_smooth]
-        return self.program(consts, x)[0]
+        return self.program(consts, x)
 
     def rows(self, x: Array) -> Array:
         """The images of the rows of `x`."""

@@ -1,7 +1,5 @@
-"""Functions of pytrees without closures, and their pullbacks with respect to real numbers.
+"""Programs (`_core.program`) of pytrees, and their pullbacks with respect to real numbers.
 
-A rule written by hand sees only its arguments. What the body of a loop closes over is therefore
-turned into an argument: `hoist` traces the body and returns a function of the closed-over values.
 In trees of cotangents, `None` stands for a leaf that has no derivative (integers, keys).
 """
 
@@ -9,32 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import Array
 
+from difflinalg._core import loop_checks
+from difflinalg._core.linear_operation import LinearOperation
+from difflinalg._core.program import Program
+
 Tree = Any
 Pure = Callable[..., Tree]
-
-
-def hoist(function: Callable[..., Tree], *examples: Tree) -> tuple[Pure, list[Array]]:
-    """A pure function `pure(constants, *args)` and the constants that `function` closes over.
-
-    Args:
-        function: of pytrees.
-        examples: arguments, or their shapes and dtypes; `pure` takes arguments like them.
-    """
-    leaves, tree = jax.tree.flatten(examples)
-    closed, out = jax.make_jaxpr(
-        lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True
-    )(*leaves)
-    out_tree = jax.tree.structure(out)
-
-    def pure(constants: list[Array], *args: Tree) -> Tree:
-        run = jex.jaxpr_as_fun(jex.ClosedJaxpr(closed.jaxpr, constants))
-        return jax.tree.unflatten(out_tree, run(*jax.tree.leaves(args)))
-
-    return pure, [jnp.asarray(constant) for constant in closed.consts]
 
 
 def shapes(tree: Tree) -> Tree:
@@ -108,3 +89,45 @@ def pullback(function: Pure, *args: Tree) -> tuple[Tree, Callable[[Tree], tuple[
         is_leaf=lambda leaf: leaf is None,
     )
     return value, pull
+
+
+def keep_value(function: Program) -> Pure:
+    """`function`, whose value stays what it is where a derivative would move it.
+
+    A rule that moves coinciding values apart (`_core.spread`) moves them in the value as well, the
+    further the higher the order of differentiation. A carry that is computed by one pass and
+    differentiated by another one, one order higher, would be moved too little to be right and too
+    much to be degenerate. So the passes that compute carries keep their values, and move the
+    tangents alone.
+    """
+    if not function.has_operations:
+        return function
+
+    @jax.custom_jvp
+    def kept(*args: Tree) -> Tree:
+        return function(*args)
+
+    @kept.defjvp
+    def _(primals: tuple[Tree, ...], tangents: tuple[Tree, ...]) -> tuple[Tree, Tree]:
+        return kept(*primals), jax.jvp(function, primals, tangents)[1]
+
+    return kept
+
+
+def forward_only(tree: Tree, name: str) -> Tree:
+    """The cotangents that the backward pass of the loop `name` returns, for forward mode alone."""
+    return jax.tree.map(lambda leaf: _forward_only(leaf, name), tree)
+
+
+def _identity(leaf: Array, name: str) -> Array:
+    del name
+    return leaf
+
+
+_forward_only = LinearOperation(_identity, statics=1)
+
+
+@_forward_only.deftranspose
+def _forward_only_transpose(name: str, cotangent: Array) -> Array:
+    del cotangent
+    loop_checks.refuse_second_reverse(name)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from difflinalg._core import loop_checks
 from difflinalg._memory.invertible import Invertible
 
 Tree = Any
@@ -74,6 +75,9 @@ def affine_coupling(
     Returns:
         The step and its inverse on the carry `(x1, x2)`, for `reversible_scan`.
 
+    Raises:
+        TypeError: when called, if `f` or `g` does not return a pair.
+
     Derivatives:
         Those of `f` and `g`.
 
@@ -95,6 +99,10 @@ def affine_coupling(
         and 8; arXiv:1605.08803.
     """
 
+    def pair(returned: Any) -> tuple[Tree, Tree]:
+        loop_checks.check_pair("affine_coupling", returned, "(s, t)")
+        return returned
+
     def forward(part: Tree, s: Tree, t: Tree) -> Tree:
         return jax.tree.map(lambda a, s, t: a * jnp.exp(s) + t, part, s, t)
 
@@ -103,12 +111,12 @@ def affine_coupling(
 
     def step(carry: Tree, x: Tree) -> tuple[Tree, None]:
         x1, x2 = carry
-        y1 = forward(x1, *f(x2, x))
-        return (y1, forward(x2, *g(y1, x))), None
+        y1 = forward(x1, *pair(f(x2, x)))
+        return (y1, forward(x2, *pair(g(y1, x)))), None
 
     def inverse(carry: Tree, x: Tree) -> Tree:
         y1, y2 = carry
-        x2 = back(y2, *g(y1, x))
-        return back(y1, *f(x2, x)), x2
+        x2 = back(y2, *pair(g(y1, x)))
+        return back(y1, *pair(f(x2, x))), x2
 
     return Invertible(step, inverse)

@@ -23,10 +23,10 @@ def _unitary(
     """The gate `apply(psi, theta)`; `undo(psi, theta, psi_bar)` if it has a short way back."""
 
     def step(psi: Array, theta: ArrayLike) -> tuple[Array, None]:
-        return apply(psi, jnp.asarray(theta)), None
+        return apply(psi, loop_checks.as_angle(theta)), None
 
     def inverse(psi: Array, theta: ArrayLike) -> Array:
-        return apply(psi, -jnp.asarray(theta))
+        return apply(psi, -loop_checks.as_angle(theta))
 
     return Invertible(step if undo is None else UndoableStep(step, undo), inverse)
 
@@ -41,6 +41,9 @@ def involution_gate(involution: Callable[[Array], Array]) -> Invertible:
     Returns:
         The step and its inverse, for `reversible_scan`; the carry is a complex state, `x` the
         angle.
+
+    Raises:
+        TypeError: when called, if the angle is complex.
 
     Derivatives:
         Those of its arguments; as a function of the angle it is entire.
@@ -93,6 +96,10 @@ def diagonal_gate(diagonals: ArrayLike) -> Invertible:
         The step and its inverse, for `reversible_scan`; the carry is a complex state of shape
         `(n,)`, `x` the angles of shape `(K,)`, or one angle.
 
+    Raises:
+        TypeError: if `diagonals` or, when called, an angle is complex.
+        ValueError: if `diagonals` is neither a vector nor a matrix.
+
     Derivatives:
         Those of its arguments.
 
@@ -110,7 +117,7 @@ def diagonal_gate(diagonals: ArrayLike) -> Invertible:
         Luo, Liu, Zhang and Wang, "Yao.jl: extensible, efficient framework for quantum algorithm
         design" (2020), section 3.2; arXiv:1912.10877.
     """
-    table = diagonals if isinstance(diagonals, Tracer) else np.asarray(diagonals)
+    table = loop_checks.as_diagonals(diagonals)
     values, places = _distinct(table)
 
     def factor(psi: Array, theta: Array) -> Array:
@@ -153,7 +160,10 @@ def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Inve
         `(dim^n,)`, `x` the angle.
 
     Raises:
-        ValueError: if `generator` is not Hermitian or does not have the shape of the sites.
+        TypeError: if `generator` is traced, `sites` is not a sequence or, when called, the angle
+            is complex.
+        ValueError: if `generator` is not finite and Hermitian, or does not have the shape of the
+            sites.
 
     Derivatives:
         Those of the state and the angle.
@@ -173,8 +183,8 @@ def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Inve
         Luo, Liu, Zhang and Wang, "Yao.jl: extensible, efficient framework for quantum algorithm
         design" (2020), section 3.2; arXiv:1912.10877.
     """
-    matrix = np.asarray(generator)
-    k = len(sites)
+    sites = loop_checks.as_sites(sites)
+    matrix, k = loop_checks.as_generator(generator), len(sites)
     loop_checks.check_generator(matrix, dim**k)
     w, v = np.linalg.eigh(matrix)
 
@@ -183,8 +193,8 @@ def local_gate(generator: ArrayLike, sites: Sequence[int], dim: int = 2) -> Inve
         frame = jnp.asarray(v, psi.dtype)
         phases = jnp.exp(-1j * theta * w).astype(psi.dtype)
         gate = (frame * phases) @ frame.conj().T
-        folded = jnp.moveaxis(psi.reshape((dim,) * count), tuple(sites), tuple(range(k)))
+        folded = jnp.moveaxis(psi.reshape((dim,) * count), sites, tuple(range(k)))
         turned = (gate @ folded.reshape(dim**k, -1)).reshape(folded.shape)
-        return jnp.moveaxis(turned, tuple(range(k)), tuple(sites)).reshape(psi.shape)
+        return jnp.moveaxis(turned, tuple(range(k)), sites).reshape(psi.shape)
 
     return _unitary(apply)

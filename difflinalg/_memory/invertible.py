@@ -87,7 +87,8 @@ def chain(*members: Invertible, shared: bool = False) -> Invertible:
         The sequence as an `Invertible`; its `y` is the tuple of the members' `y`.
 
     Raises:
-        ValueError: when called, if `x` is not a tuple with one entry for each member.
+        ValueError: if there is no member, or when called, if `x` is not a tuple with one entry for
+            each member.
 
     Derivatives:
         Those of the members.
@@ -107,7 +108,8 @@ def chain(*members: Invertible, shared: bool = False) -> Invertible:
         Gomez, Ren, Urtasun and Grosse, "The reversible residual network" (2017), section 3;
         arXiv:1707.04585.
     """
-    forward = ChainStep(members, shared)
+    loop_checks.check_members(len(members))
+    forward = ChainStep(tuple(Invertible(*member) for member in members), shared)
     return Invertible(forward, ChainInverse(forward))
 
 

@@ -48,13 +48,12 @@ def scan(
     Raises:
         TypeError: if the step changes the structure, a shape or a dtype of the carry, or
             `checkpoints` is of another kind.
-        ValueError: if the number of steps is not unique.
+        ValueError: if the number of steps is not unique or negative.
 
     Derivatives:
         With `Nested` any order of both modes. With `Revolve` reverse mode, because its backward
-        pass is another program than its forward pass; forward over reverse mode is right too,
-        except for a step with `eigh` on a multiple of the identity, where the derivative of the
-        gradient is wrong without a NaN. Use `Nested` there.
+        pass is another program than its forward pass, and forward mode over reverse mode; forward
+        mode alone and reverse mode twice are refused (`TypeError`).
 
     Cost:
         Of `N` steps `Nested(L)` evaluates `L N` in reverse mode and keeps about `L N^(1/L)`
@@ -82,7 +81,9 @@ def scan(
     if count == 0:
         return lax.scan(f, init, xs, length=0, reverse=reverse, unroll=unroll)
     x = closure.element(xs)
-    init = closure.strong_like(init, jax.eval_shape(f, init, x)[0])
+    returned = jax.eval_shape(f, init, x)
+    loop_checks.check_pair("scan", returned, "(carry, y)")
+    init = closure.strong_like(init, returned[0])
     loop_checks.check_same_carry("scan", init, jax.eval_shape(f, init, x)[0])
     if reverse:
         xs = jax.tree.map(lambda leaf: jnp.flip(leaf, 0), xs)
@@ -211,9 +212,10 @@ def fori_loop(
 
     Raises:
         StepLimitError: as `while_loop`, for traced bounds.
-        TypeError: if the body changes the structure, a shape or a dtype of the carry, or
-            `checkpoints` is of another kind.
-        ValueError: as `while_loop`, for traced bounds.
+        TypeError: if the body changes the structure, a shape or a dtype of the carry, a bound is
+            not an integer scalar, or `checkpoints` is of another kind.
+        ValueError: as `while_loop`, for traced bounds; for known ones if they are more than
+            `max_steps` apart.
 
     Derivatives:
         Those of `scan` for bounds known to Python, of `while_loop` for traced ones.
@@ -231,6 +233,8 @@ def fori_loop(
     References:
         Griewank and Walther, "Algorithm 799: revolve" (2000), equations 1 to 3.
     """
+    for bound in (lower, upper):
+        loop_checks.check_index_bound(bound)
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         loop_checks.check_kind("fori_loop with traced bounds", checkpoints, (Nested, Online))
         first = jnp.asarray(lower, jnp.result_type(lower, upper))
@@ -242,9 +246,9 @@ def fori_loop(
             checkpoints=checkpoints,
         )[1]
     loop_checks.check_kind("fori_loop with known bounds", checkpoints, (Nested, Revolve))
-    indices = jnp.arange(
-        int(np.asarray(lower)), int(np.asarray(upper)), dtype=jnp.result_type(lower, upper)
-    )
+    first, last = int(np.asarray(lower)), int(np.asarray(upper))
+    loop_checks.check_within_bound(last - first, max_steps)
+    indices = jnp.arange(first, last, dtype=jnp.result_type(lower, upper))
     return scan(
         lambda carry, i: (body_fun(i, carry), None),
         init_val,

@@ -9,7 +9,8 @@ are multiples of `2^-b`, held exactly in floats, and the momentum is a fraction 
 
     i <- i d + (c mod d),   c <- c div d,   c <- c n + (i mod n),   i <- i div n
 
-The inverse is the same with n and d exchanged. For derivatives rounding is the identity.
+The inverse is the same with n and d exchanged. For derivatives rounding is the identity. The
+product is that of real numbers up to d units of the grid, `2^-25`.
 """
 
 import math
@@ -26,6 +27,7 @@ from difflinalg._core import checks, loop_checks
 from difflinalg._memory.invertible import Invertible
 
 Tree = Any
+FRACTION_BITS = 40  # of the 53 of float64: values below 4096
 DENOMINATOR = 2**15  # with limbs of 16 bits every product fits into 32
 LIMB_BITS = 16
 
@@ -46,16 +48,11 @@ class MomentumInput(NamedTuple):
     data: Tree = None
 
 
-def fraction_bits(dtype: Any) -> int:
-    """Bits behind the point: 40 of 53 in float64 (values below 4096), 16 of 24 in float32."""
-    return 40 if jnp.finfo(dtype).bits == 64 else 16
-
-
 def momentum_start(position: Tree, steps: int, least_decay: float = 0.5) -> MomentumState:
     """The state at rest from which `momentum` starts, with room for the bits of `steps` steps.
 
     Args:
-        position: the parameters, a pytree of float32 or float64; rounded to the grid.
+        position: the parameters, a pytree of float64; rounded to the grid.
         steps: how many steps the buffer must last.
         least_decay: the smallest momentum coefficient; a step costs `log2(1 / decay)` bits.
 
@@ -63,7 +60,7 @@ def momentum_start(position: Tree, steps: int, least_decay: float = 0.5) -> Mome
         The `MomentumState`.
 
     Raises:
-        TypeError: if a leaf is not float32 or float64.
+        TypeError: if a leaf is not float64.
         ValueError: if `steps` is not positive or `least_decay` not in (0, 1].
 
     Derivatives:
@@ -104,8 +101,11 @@ def momentum(gradient: Callable[[Tree, Tree], Tree]) -> Invertible:
     Returns:
         The step and its inverse on a `MomentumState`, with a `MomentumInput` as `x`, for
         `reversible_scan`. The coefficient `decay` is rounded to a multiple of `2^-15`. The
-        state becomes NaN when a parameter leaves the range of the grid (4096 in float64, 128 in
-        float32) or the buffer is full.
+        state becomes NaN when a parameter leaves the range of the grid (4096), the buffer is full
+        or `decay` is not in (0, 1].
+
+    Raises:
+        TypeError: when called, if `gradient` does not return what is like the parameters.
 
     Derivatives:
         Those of the same step in real arithmetic: rounding counts as the identity.
@@ -130,14 +130,16 @@ def momentum(gradient: Callable[[Tree, Tree], Tree]) -> Invertible:
 
     def push(position: Tree, x: MomentumInput) -> Tree:
         """`(1 - g) grad L(w)` on the grid, fenced off so that the compiler cannot vary it."""
-        fenced = lax.optimization_barrier(gradient(lax.optimization_barrier(position), x.data))
+        slope = gradient(lax.optimization_barrier(position), x.data)
+        loop_checks.check_slope(position, slope)
+        fenced = lax.optimization_barrier(slope)
         return jax.tree.map(lambda s: _on_grid(_rest(x.decay, s.dtype) * s), fenced)
 
     def move(velocity: Tree, x: MomentumInput) -> Tree:
         return jax.tree.map(lambda v: _on_grid(jnp.asarray(x.rate, v.dtype) * v), velocity)
 
     def step(state: MomentumState, x: MomentumInput) -> tuple[MomentumState, None]:
-        w, v, buffer = state
+        (w, v, buffer), x = state, MomentumInput(*x)
         pairs = jax.tree.map(lambda v, i: _scale(v, jnp.asarray(x.decay, v.dtype), i), v, buffer)
         scaled, buffer = jax.tree.transpose(jax.tree.structure(v), None, pairs)
         v = jax.tree.map(jnp.subtract, scaled, push(w, x))
@@ -145,7 +147,7 @@ def momentum(gradient: Callable[[Tree, Tree], Tree]) -> Invertible:
         return MomentumState(w, v, buffer), None
 
     def inverse(state: MomentumState, x: MomentumInput) -> MomentumState:
-        w, v, buffer = state
+        (w, v, buffer), x = state, MomentumInput(*x)
         w = jax.tree.map(jnp.subtract, w, move(v, x))
         scaled = jax.tree.map(jnp.add, v, push(w, x))
         pairs = jax.tree.map(
@@ -177,7 +179,7 @@ def _rest_jvp(dtype, primals, tangents):
 @jax.custom_jvp
 def _on_grid(x: Array) -> Array:
     """The nearest multiple of `2^-b`; NaN out of range."""
-    unit = 2.0 ** fraction_bits(x.dtype)
+    unit = 2.0**FRACTION_BITS
     return _in_range(jnp.round(x * unit) / unit)
 
 
@@ -188,14 +190,15 @@ def _on_grid_jvp(primals, tangents):
 
 def _in_range(x: Array) -> Array:
     """`x`, or NaN where its multiple of `2^-b` might not fit into the mantissa."""
-    limit = 2.0 ** (jnp.finfo(x.dtype).nmant - fraction_bits(x.dtype))
+    limit = 2.0 ** (jnp.finfo(x.dtype).nmant - FRACTION_BITS)
     return jnp.where(jnp.abs(lax.stop_gradient(x)) < limit, x, jnp.nan)
 
 
 @jax.custom_jvp
 def _scale(v: Array, decay: Array, buffer: Array) -> tuple[Array, Array]:
     """`g v` on the grid and the buffer with what was dropped."""
-    return _exchange(v, _numerator(decay), jnp.uint32(DENOMINATOR), buffer)
+    scaled, buffer = _exchange(v, _numerator(decay), jnp.uint32(DENOMINATOR), buffer)
+    return jnp.where((decay > 0.0) & (decay <= 1.0), scaled, jnp.nan), buffer
 
 
 @_scale.defjvp
@@ -220,8 +223,7 @@ def _unscale_jvp(primals, tangents):
 
 def _exchange(v: Array, n: Array, d: Array, buffer: Array) -> tuple[Array, Array]:
     """`c <- c n / d` on the integers `c = 2^b v`, the remainders from and to the buffer."""
-    unit = 2.0 ** fraction_bits(v.dtype)
-    integer = jnp.int64 if jnp.finfo(v.dtype).bits == 64 else jnp.int32
+    unit, integer = 2.0**FRACTION_BITS, jnp.int64
     finite = jnp.isfinite(v)
     c = jnp.where(finite, v * unit, 0.0).astype(integer)
     big_d, big_n = d.astype(integer), n.astype(integer)

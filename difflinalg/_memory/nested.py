@@ -24,6 +24,11 @@ def block_length(count: int, levels: int) -> int:
     return min(divisors, key=lambda length: abs(length - ideal), default=ideal)
 
 
+def useful_levels(count: int, levels: int) -> int:
+    """No more levels than blocks of two need."""
+    return min(levels, max(count - 1, 1).bit_length())
+
+
 def nested_scan(
     f: Callable[[Tree, Tree], tuple[Tree, Tree]],
     carry: Tree,
@@ -33,6 +38,7 @@ def nested_scan(
     unroll: int | bool,
 ) -> tuple[Tree, Tree]:
     """`lax.scan` whose blocks are recomputed in reverse mode; what is left over comes last."""
+    levels = useful_levels(count, levels)
     if levels == 1 or count < 4:
         return lax.scan(f, carry, xs, length=count, unroll=unroll)
     every = block_length(count, levels)
@@ -78,6 +84,7 @@ def nested_while(
     levels: int,
 ) -> tuple[Tree, Array]:
     """The last carry, and whether the condition still holds after `max_steps`."""
+    levels = useful_levels(max_steps, levels)
     width = 1
     while width**levels < max_steps:
         width += 1

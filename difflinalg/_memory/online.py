@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from difflinalg._core.program import Program, hoist
 from difflinalg._memory import closure, treeverse
 
 Tree = Any
@@ -20,9 +21,10 @@ def online_while(
     slots: int,
 ) -> tuple[Tree, Array]:
     """The last carry, and whether the condition still holds after `max_steps`."""
+    slots = slots if max_steps is None else min(slots, max(max_steps, 1))
     example = closure.shapes(carry)
-    step, w = closure.hoist(body, example)
-    test, v = closure.hoist(condition, example)
+    step, w = hoist(body, example)
+    test, v = hoist(condition, example)
     end = _differentiable(step, test, max_steps, slots)(w, v, carry)
     return end, lax.stop_gradient(condition(end))
 
@@ -39,8 +41,10 @@ def thin(stack: treeverse.Stack, stride: Array, position: Array) -> tuple[treeve
 
 
 def _differentiable(
-    step: closure.Pure, test: closure.Pure, max_steps: int | None, slots: int
+    step: Program, test: Program, max_steps: int | None, slots: int
 ) -> Callable[[Tree, Tree, Tree], Tree]:
+    advance = closure.keep_value(step)
+
     def unfinished(v: Tree, carry: Tree, count: Array) -> Array:
         go_on = test(v, carry)
         return go_on if max_steps is None else go_on & (count < max_steps)
@@ -59,7 +63,7 @@ def _differentiable(
             c, count, stack, stride = state
             stack, stride = thin(stack, stride, count)
             stack = treeverse.push(stack, c, count, count % stride == 0)
-            return step(w, c), count + 1, stack, stride
+            return advance(w, c), count + 1, stack, stride
 
         zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
         start = (carry, zero, treeverse.new_stack(carry, slots), one)
@@ -73,7 +77,7 @@ def _differentiable(
 
         def back(state: tuple) -> tuple:
             i, stack, c_bar, w_bar = state
-            c, stack = treeverse.reach(lambda c, _: step(w, c), stack, i)
+            c, stack = treeverse.reach(lambda c, _: advance(w, c), stack, i)
             _, pull = closure.pullback(step, w, c)
             w_new, c_bar = pull(c_bar)[0]
             return i - 1, stack, c_bar, closure.add(w_bar, w_new)
@@ -81,6 +85,7 @@ def _differentiable(
         stack = treeverse.cheapest(stack, count)
         start = (count - 1, stack, closure.drop_float0(cotangent), closure.zeros(w))
         _, _, c_bar, w_bar = lax.while_loop(lambda state: state[0] >= 0, back, start)
+        w_bar, c_bar = closure.forward_only((w_bar, c_bar), "while_loop with Online")
         return w_bar, None, c_bar
 
     run.defvjp(forward, backward)

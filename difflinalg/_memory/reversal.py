@@ -13,6 +13,7 @@ from jax import lax
 from jax.core import Tracer
 
 from difflinalg._core import loop_checks
+from difflinalg._core.program import hoist
 from difflinalg._memory import closure
 from difflinalg._memory.invertible import (
     ChainInverse,
@@ -53,14 +54,15 @@ def reversal(name: str, step: Callable, inverse: Callable, carry: Tree, x: Tree)
         and step is inverse.forward
     ):
         return _repeat_reversal(name, step, carry, x)
-    forward, w = closure.hoist(step, carry, x)
-    back, v = closure.hoist(inverse, carry, x)
+    taped, w = hoist(step, carry, x)
+    plain_back, v = hoist(inverse, carry, x)
+    forward, back = closure.keep_value(taped), closure.keep_value(plain_back)
     loop_checks.check_same_carry(f"{name} (step)", carry, jax.eval_shape(forward, w, carry, x)[0])
     loop_checks.check_same_carry(f"{name} (inverse)", carry, jax.eval_shape(back, v, carry, x))
 
     def undo(w: Tree, v: Tree, c_next: Tree, x: Tree, c_bar: Tree, y_bar: Tree) -> tuple:
         c = back(v, c_next, x)
-        _, pull = closure.pullback(forward, w, c, x)
+        _, pull = closure.pullback(taped, w, c, x)
         return (c, *pull((c_bar, y_bar))[0])
 
     if isinstance(step, UndoableStep) and not _closes_over_tracers(step, carry, x):

@@ -118,7 +118,9 @@ def scan_back(
     if count == 0:
         carry, ys = lax.scan(step, carry, xs, length=0)
         return (carry, ys, jnp.zeros(())) if return_error else (carry, ys)
-    carry = closure.strong_like(carry, jax.eval_shape(step, carry, closure.element(xs))[0])
+    returned = jax.eval_shape(step, carry, closure.element(xs))
+    loop_checks.check_pair(f"{name} (step)", returned, "(carry, y)")
+    carry = closure.strong_like(carry, returned[0])
     parts = reversal(name, step, inverse, closure.shapes(carry), closure.element(xs))
     if rtol is None:
         leaves = [leaf.dtype for leaf in jax.tree.leaves(carry) if closure.is_inexact(leaf)]

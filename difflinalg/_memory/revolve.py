@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from difflinalg._core.program import Program, hoist
 from difflinalg._memory import closure, treeverse
 
 Tree = Any
@@ -25,7 +26,7 @@ def revolve_scan(
     unroll: int | bool,
 ) -> tuple[Tree, Tree]:
     """`lax.scan` whose reverse mode keeps `slots` carries; `count` is at least 1."""
-    step, constants = closure.hoist(f, closure.shapes(carry), closure.element(xs))
+    step, constants = hoist(f, closure.shapes(carry), closure.element(xs))
     return _differentiable(step, count, min(slots, count), unroll)(constants, carry, xs)
 
 
@@ -34,10 +35,11 @@ def _at(xs: Tree, i: Array | int) -> Tree:
 
 
 def _differentiable(
-    step: closure.Pure, count: int, slots: int, unroll: int | bool
+    step: Program, count: int, slots: int, unroll: int | bool
 ) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
     positions = treeverse.first_positions(count, slots)
     last = count - 1
+    advance = closure.keep_value(step)
 
     @jax.custom_vjp
     def run(w: Tree, carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
@@ -49,7 +51,7 @@ def _differentiable(
         def sweep(state: tuple[Tree, treeverse.Stack], i: Array) -> tuple[tuple, Tree]:
             c, stack = state
             stack = treeverse.push(stack, c, i, i == marks[stack.used])
-            c, y = step(w, c, _at(xs, i))
+            c, y = advance(w, c, _at(xs, i))
             return (c, stack), y
 
         start = (carry, treeverse.new_stack(carry, len(positions)))
@@ -66,7 +68,7 @@ def _differentiable(
 
         def back(state: tuple, i: Array) -> tuple[tuple, Tree]:
             stack, c_bar, w_bar = state
-            c, stack = treeverse.reach(lambda c, j: step(w, c, _at(xs, j))[0], stack, i)
+            c, stack = treeverse.reach(lambda c, j: advance(w, c, _at(xs, j))[0], stack, i)
             _, pull = closure.pullback(step, w, c, _at(xs, i))
             w_new, c_bar, x_bar = pull((c_bar, _at(ys_bar, i)))[0]
             return (stack, c_bar, closure.add(w_bar, w_new)), x_bar
@@ -74,7 +76,8 @@ def _differentiable(
         steps = jnp.arange(last, dtype=jnp.int32)
         (_, c_bar, w_bar), xs_bar = lax.scan(back, (stack, c_bar, w_bar), steps, reverse=True)
         xs_bar = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), xs_bar, x_bar)
-        return w_bar, c_bar, xs_bar
+        bars = (w_bar, c_bar, xs_bar)
+        return closure.forward_only(bars, "scan with Revolve") if last else bars
 
     run.defvjp(forward, backward)
     return run

@@ -130,7 +130,8 @@ def splitting(
         The step and its inverse on the carry `(q, p)` with `x = (t, h)`, for `reversible_scan`.
 
     Raises:
-        ValueError: if `drifts` does not have one entry fewer than `kicks`.
+        ValueError: if `drifts` does not have one entry fewer than `kicks`, or if one of them does
+            not sum to 1.
 
     Derivatives:
         Those of `force` and `velocity`; `t` and `h` included.

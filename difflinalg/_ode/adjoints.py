@@ -5,7 +5,9 @@ transpose. All nestings of modes follow from the two (see `operations`).
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
 
 from difflinalg._core import checks
@@ -19,35 +21,34 @@ from difflinalg._ode.system import Leaves, System
 Pair = tuple[Leaves, Leaves]
 
 
+class Problem(NamedTuple):
+    """An integration that is differentiated."""
+
+    control: Control
+    system: System
+    lift: Lift
+    y0: Leaves
+    ts: Array
+    record: Record  # of the steps taken
+
+    def zeros(self, active: tuple[bool, ...]) -> Leaves:
+        """Zero cotangents of the active `p`."""
+        wanted = [x if a else None for x, a in zip(self.lift.p, active, strict=True)]
+        return [jnp.zeros_like(x) for x in self.lift.spread(wanted, self.ts.shape[:-1])]
+
+
 @dataclass(frozen=True)
 class Adjoint:
     """The base of all derivative methods."""
 
     needs_outputs = False  # whether `pull` starts from the outputs
+    max_steps = 0  # for how many accepted steps there is room in the record
 
-    @property
-    def capacity(self) -> int:
-        """How many accepted steps are recorded where derivatives are taken."""
-        raise NotImplementedError
-
-    def push(
-        self, control: Control, system: System, lift: Lift, y0: Leaves, ts: Array, record: Record
-    ) -> Pair:
+    def push(self, problem: Problem) -> Pair:
         """The outputs of a tangent system."""
-        return forward_pass.forward(control, system, lift, y0, ts, record)
+        return forward_pass.forward(*problem)
 
-    def pull(
-        self,
-        control: Control,
-        system: System,
-        lift: Lift,
-        active: tuple[bool, ...],
-        y0: Leaves,
-        ts: Array,
-        ys: Pair,
-        record: Record,
-        cotangents: Pair,
-    ) -> Pair:
+    def pull(self, problem: Problem, active: tuple[bool, ...], ys: Pair, cotangents: Pair) -> Pair:
         """The cotangents of `y0` and of the active `p` from those of the outputs."""
         raise NotImplementedError
 
@@ -76,25 +77,8 @@ class Checkpointed(Adjoint):
         for name in ("segment", "slots", "max_steps"):
             checks.check_positive("Checkpointed", name, getattr(self, name))
 
-    @property
-    def capacity(self) -> int:
-        """How many accepted steps are recorded."""
-        return self.max_steps
-
-    def pull(
-        self,
-        control: Control,
-        system: System,
-        lift: Lift,
-        active: tuple[bool, ...],
-        y0: Leaves,
-        ts: Array,
-        ys: Pair,
-        record: Record,
-        cotangents: Pair,
-    ) -> Pair:
+    def pull(self, problem: Problem, active: tuple[bool, ...], ys: Pair, cotangents: Pair) -> Pair:
         """The backward pass over the recorded steps."""
         del ys
-        return backward_pass.backward(
-            control, system, lift, active, y0, ts, record, cotangents, self.segment, self.slots
-        )
+        p_bar = problem.zeros(active)
+        return backward_pass.backward(*problem, active, p_bar, cotangents, self.segment, self.slots)

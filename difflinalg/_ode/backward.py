@@ -63,15 +63,16 @@ def backward(
     control: Control,
     system: System,
     lift: Lift,
-    active: tuple[bool, ...],
     y0: Leaves,
     ts: Array,
     record: Record,
+    active: tuple[bool, ...],
+    p_bar: Leaves,
     cotangents: tuple[Leaves, Leaves],
     segment: int,
     slots: int,
 ) -> tuple[Leaves, Leaves]:
-    """The cotangents of `y0` and of the active `p` from those of the outputs."""
+    """The cotangents of `y0` and of the active `p`, added to `p_bar`, from those of the outputs."""
     inner_bar, final_bar = cotangents
     # slices of one segment must not reach past the end of the record
     end = jnp.repeat(record.times[..., -1:], segment, axis=-1)
@@ -79,8 +80,6 @@ def backward(
     run = Pass(control, system, lift, active, ts, record, inner_bar, segment, slots)
     states = [jnp.zeros((slots + 1, *x.shape), x.dtype).at[0].set(x) for x in y0]
     stack = Stack(states, jnp.zeros((slots + 1,), jnp.int32), jnp.ones((), jnp.int32))
-    wanted = [x if a else None for x, a in zip(lift.p, active, strict=True)]
-    p_bar = [jnp.zeros_like(x) for x in lift.spread(wanted, ts.shape[:-1])]
     output = jnp.full(ts.shape[:-1], ts.shape[-1] - 3, jnp.int32)
     first = Reversal(stack, record.count, final_bar, p_bar, output)
     last = lax.while_loop(lambda s: s.end > 0, lambda s: _reverse_top(run, s), first)

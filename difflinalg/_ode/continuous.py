@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core import checks
-from difflinalg._ode.adjoints import Adjoint, Pair
+from difflinalg._ode.adjoints import Adjoint, Pair, Problem
 from difflinalg._ode.control import Control
 from difflinalg._ode.forward import Record, interval
 from difflinalg._ode.lift import Lift
@@ -60,11 +60,6 @@ def _sweep(
     return lam, p_bar
 
 
-def _zeros(lift: Lift, active: tuple[bool, ...], ts: Array) -> Leaves:
-    wanted = [x if a else None for x, a in zip(lift.p, active, strict=True)]
-    return [jnp.zeros_like(x) for x in lift.spread(wanted, ts.shape[:-1])]
-
-
 @dataclass(frozen=True)
 class Backsolve(Adjoint):
     """The state is integrated backwards together with its adjoint; memory is constant.
@@ -87,39 +82,20 @@ class Backsolve(Adjoint):
     atol: float | None = None
     needs_outputs = True
 
-    @property
-    def capacity(self) -> int:
-        """Nothing is recorded."""
-        return 0
-
     def _control(self, control: Control) -> Control:
         rtol = control.rtol if self.rtol is None else self.rtol
         atol = control.atol if self.atol is None else self.atol
         return replace(control, rtol=rtol, atol=atol)
 
-    def push(
-        self, control: Control, system: System, lift: Lift, y0: Leaves, ts: Array, record: Record
-    ) -> Pair:
+    def push(self, problem: Problem) -> Pair:
         """Integrate the tangent system."""
-        del record
+        control, system, lift, y0, ts, _ = problem
         out = solve(self._control(control), system, lift, y0, ts, 0)
         return out.inner, out.final
 
-    def pull(
-        self,
-        control: Control,
-        system: System,
-        lift: Lift,
-        active: tuple[bool, ...],
-        y0: Leaves,
-        ts: Array,
-        ys: Pair,
-        record: Record,
-        cotangents: Pair,
-    ) -> Pair:
+    def pull(self, problem: Problem, active: tuple[bool, ...], ys: Pair, cotangents: Pair) -> Pair:
         """Integrate state, adjoint and cotangents of the parameters backwards."""
-        del record
-        n = len(y0)
+        system, n = problem.system, len(problem.y0)
 
         def field(state: Leaves, t: Array, p: Leaves, q: Leaves) -> Leaves:
             y, lam = state[:n], state[n : 2 * n]
@@ -127,14 +103,14 @@ class Backsolve(Adjoint):
             return system.field(y, t, p, q) + [-x for x in (*y_part, *p_part)]
 
         return _sweep(
-            self._control(control),
+            self._control(problem.control),
             System(field),
-            lift,
+            problem.lift,
             lambda y, lam, p_bar: y + lam + p_bar,
-            ts,
+            problem.ts,
             ys,
             cotangents,
-            _zeros(lift, active, ts),
+            problem.zeros(active),
         )
 
 
@@ -160,24 +136,9 @@ class Interpolating(Adjoint):
     def __post_init__(self) -> None:
         checks.check_positive("Interpolating", "max_steps", self.max_steps)
 
-    @property
-    def capacity(self) -> int:
-        """How many accepted steps are recorded."""
-        return self.max_steps
-
-    def pull(
-        self,
-        control: Control,
-        system: System,
-        lift: Lift,
-        active: tuple[bool, ...],
-        y0: Leaves,
-        ts: Array,
-        ys: Pair,
-        record: Record,
-        cotangents: Pair,
-    ) -> Pair:
+    def pull(self, problem: Problem, active: tuple[bool, ...], ys: Pair, cotangents: Pair) -> Pair:
         """Integrate adjoint and cotangents of the parameters backwards."""
+        control, system, lift, y0, ts, record = problem
         n, batch = len(y0), ts.ndim - 1
         stored = [jnp.moveaxis(x, 0, batch) for x in _trajectory(control, system, lift, y0, record)]
         nq = len(lift.q)
@@ -197,7 +158,7 @@ class Interpolating(Adjoint):
             ts,
             ys,
             cotangents,
-            _zeros(lift, active, ts),
+            problem.zeros(active),
         )
 
 

@@ -34,7 +34,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from difflinalg._ode.adjoints import Adjoint
+from difflinalg._ode.adjoints import Adjoint, Problem
 from difflinalg._ode.control import Control
 from difflinalg._ode.forward import Record
 from difflinalg._ode.lift import Level, Lift
@@ -142,14 +142,14 @@ def _batch(meta: Meta, treedef: Any, leaves: Any, dims: Any) -> tuple[Meta, tupl
 
 
 def _solve(meta: Meta, data: Data, _linear: None) -> Solution:
-    capacity = meta.adjoint.capacity if meta.recorded else 0
+    capacity = meta.adjoint.max_steps if meta.recorded else 0
     lift = Lift(meta.levels, data.p, data.q)
     return solve(meta.control, meta.system, lift, data.y0, data.ts, capacity)
 
 
 def _solve_shapes(meta: Meta, data: Data, _linear: None) -> list:
     sizes, m, dtype = data.ts.shape[:-1], data.ts.shape[-1], data.ts.dtype
-    capacity = meta.adjoint.capacity if meta.recorded else 0
+    capacity = meta.adjoint.max_steps if meta.recorded else 0
     int32 = jnp.dtype("int32")
     return [
         *_output_shapes(data),
@@ -173,9 +173,8 @@ def _push(meta: Meta, data: Data, linear: tuple[Leaves, Leaves]) -> Outputs:
     n = len(y_dot)
     lift = Lift(meta.levels, data.p, data.q).tangent(p_dot)
     tangent = meta.system.tangent(meta.active)
-    inner, final = meta.adjoint.push(
-        meta.control, tangent, lift, [*data.y0, *y_dot], data.ts, data.record
-    )
+    problem = Problem(meta.control, tangent, lift, [*data.y0, *y_dot], data.ts, data.record)
+    inner, final = meta.adjoint.push(problem)
     return Outputs(inner[n:], final[n:])
 
 
@@ -185,17 +184,8 @@ def _push_shapes(_meta: Meta, data: Data, _linear: Any) -> list:
 
 def _pull(meta: Meta, data: Data, cotangents: Outputs) -> tuple[Leaves, Leaves]:
     lift = Lift(meta.levels, data.p, data.q)
-    return meta.adjoint.pull(
-        meta.control,
-        meta.system,
-        lift,
-        meta.active,
-        data.y0,
-        data.ts,
-        data.ys,
-        data.record,
-        cotangents,
-    )
+    problem = Problem(meta.control, meta.system, lift, data.y0, data.ts, data.record)
+    return meta.adjoint.pull(problem, meta.active, data.ys, cotangents)
 
 
 def _pull_shapes(meta: Meta, data: Data, _linear: Any) -> list:

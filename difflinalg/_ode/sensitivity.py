@@ -7,11 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from difflinalg._core import checks
-from difflinalg._ode.adjoints import Adjoint, Pair
-from difflinalg._ode.control import Control
-from difflinalg._ode.forward import Record, forward
-from difflinalg._ode.lift import Lift
-from difflinalg._ode.system import Leaves, System
+from difflinalg._ode.adjoints import Adjoint, Pair, Problem
+from difflinalg._ode.forward import forward
+from difflinalg._ode.system import Leaves
 
 
 @dataclass(frozen=True)
@@ -30,25 +28,10 @@ class Forward(Adjoint):
     def __post_init__(self) -> None:
         checks.check_positive("Forward", "max_steps", self.max_steps)
 
-    @property
-    def capacity(self) -> int:
-        """How many accepted steps are recorded."""
-        return self.max_steps
-
-    def pull(
-        self,
-        control: Control,
-        system: System,
-        lift: Lift,
-        active: tuple[bool, ...],
-        y0: Leaves,
-        ts: Array,
-        ys: Pair,
-        record: Record,
-        cotangents: Pair,
-    ) -> Pair:
+    def pull(self, problem: Problem, active: tuple[bool, ...], ys: Pair, cotangents: Pair) -> Pair:
         """Push a basis forwards and pair it with the cotangents."""
         del ys
+        control, system, lift, y0, ts, record = problem
         n, sizes = len(y0), ts.shape[:-1]
         wanted = [x if a else None for x, a in zip(lift.p, active, strict=True)]
         leaves = [*y0, *lift.spread(wanted, sizes)]

@@ -20,18 +20,24 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from difflinalg._core import ode_checks
+from difflinalg._core.program import hoist
 
 Leaves = list[Array]
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A right-hand side, `field(y, t, p, q)`, on lists of arrays."""
+    """A right-hand side, `field(y, t, p, q)`, on lists of arrays.
+
+    With `keeps_values` the tangent system takes the slope of the state from `field` as it stands,
+    and not from its derivative, where rules move coinciding values apart (`_core.spread`): a state
+    moved for one derivative is not degenerate any more for the second.
+    """
 
     field: Callable[[Leaves, Array, Leaves, Leaves], Leaves]
+    keeps_values: bool = False
 
     @cached_property
     def _tangents(self) -> dict[tuple[bool, ...], "System"]:
@@ -51,9 +57,11 @@ class System:
                     return self.field(y, t, [next(rest) if a else x for x, a in chosen], q)
 
                 value, dot = jax.jvp(inner, (y[:n], moving), (y[n:], p[k:]))
+                if self.keeps_values:
+                    value = self.field(y[:n], t, p[:k], q)
                 return value + dot
 
-            self._tangents[active] = System(field)
+            self._tangents[active] = System(field, self.keeps_values)
         return self._tangents[active]
 
 
@@ -135,16 +143,15 @@ def _trace(
             name, flat_call(func, y, treedef, t, args, time_first), y, treedef
         )
 
-    closed = jax.make_jaxpr(flat)(y, t, leaves)
-    consts = list(closed.consts)
+    program, consts = hoist(flat, y, t, leaves)
     inexact = [is_inexact(x) for x in (*leaves, *consts)]
     n_leaves = len(leaves)
 
     def field(y: Leaves, t: Array, p: Leaves, q: Leaves) -> Leaves:
         p_iter, q_iter = iter(p), iter(q)
         merged = [next(p_iter) if differentiable else next(q_iter) for differentiable in inexact]
-        function = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, merged[n_leaves:]))
-        return list(function(*y, t, *merged[:n_leaves]))
+        return program(merged[n_leaves:], y, t, merged[:n_leaves])
 
     traced = any(isinstance(x, Tracer) for x in consts)
-    return (System(field), *_split([*leaves, *consts])), None if traced else consts
+    system = System(field, program.has_operations)
+    return (system, *_split([*leaves, *consts])), None if traced else consts

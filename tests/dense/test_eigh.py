@@ -478,3 +478,19 @@ def test_importing_the_library_changes_no_setting_of_jax():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_second_derivative_of_eigh_after_eigh_at_a_multiple_of_the_identity():
+    """The first decomposition moves the values apart, what follows shrinks the gaps."""
+    weight, d = random_array(3), herm(random_array(1))
+
+    def twice(exponential):
+        inner = lambda x: jnp.sum(weight * exponential(x + 0.01 * exponential(x)))  # noqa: E731
+        along = lambda s: inner(0.5 * jnp.eye(len(d)) + s * d)  # noqa: E731
+        return jax.jit(jax.grad(jax.grad(along)))(0.0)
+
+    def by_eigh(x):
+        w, v = linalg.eigh(x)
+        return (v * jnp.exp(w)) @ v.T
+
+    close(twice(by_eigh), twice(jax.scipy.linalg.expm), 3e-4)

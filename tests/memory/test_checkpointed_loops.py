@@ -185,32 +185,31 @@ def test_nested_evaluates_each_step_once_for_each_level(levels):
     assert 64 * (levels - 0.5) < evaluations <= 64 * levels
 
 
-SPREAD_BY_THE_SWEEP = pytest.mark.xfail(
-    reason="the sweep spreads a multiple of 1 for a first derivative; the diagonal carry that "
-    "comes of it is not degenerate on the scale of its width"
-)
-
-
 @pytest.mark.parametrize(
-    "policy",
-    [memory.Nested(2), pytest.param(memory.Revolve(2), marks=SPREAD_BY_THE_SWEEP)],
-    ids=repr,
+    "policy", [memory.Nested(2), memory.Revolve(2), memory.Online(2)], ids=repr
 )
 def test_second_derivative_of_eigh_in_a_step_at_coinciding_values(policy):
     d = MATRIX + MATRIX.T
 
     def loss(a):
-        def step(c, _):
+        def step(_, c):
             w, v = linalg.eigh(c)
-            return 0.5 * (v * jnp.exp(w)) @ v.T, None
+            return 0.5 * (v * jnp.exp(w)) @ v.T
 
-        return jnp.sum(MATRIX * memory.scan(step, a, length=4, checkpoints=policy)[0])
+        return jnp.sum(MATRIX * fori_loop(step, a, policy))
 
     def plain(a):
         step = lambda c, _: (0.5 * jax.scipy.linalg.expm(c), None)  # noqa: E731
         return jnp.sum(MATRIX * lax.scan(step, a, length=4)[0])
 
-    along = lambda f: jnp.sum(jax.jvp(jax.grad(f), (0.5 * jnp.eye(3),), (d,))[1] * d)  # noqa: E731
+    def fori_loop(step, a, policy):
+        if not isinstance(policy, memory.Online):
+            return memory.fori_loop(0, 4, step, a, checkpoints=policy)
+        both = lambda c: (step(0, c[0]), c[1] + 1)  # noqa: E731
+        return memory.while_loop(lambda c: c[1] < 4, both, (a, 0), checkpoints=policy)[0]
+
+    at = 0.5 * jnp.eye(3)
+    along = jax.jit(lambda f: jnp.sum(jax.jvp(jax.grad(f), (at,), (d,))[1] * d), static_argnums=0)
     np.testing.assert_allclose(along(loss), along(plain), rtol=1e-4)
 
 
@@ -406,3 +405,46 @@ def test_errors_name_the_function_and_the_remedy():
         memory.Nested(1.5)
     with pytest.raises(ValueError, match=r"got \[2, 3\]"):
         memory.scan(step, 1.0, jnp.ones(2), length=3)
+    with pytest.raises(ValueError, match="integer, zero or positive, got -1"):
+        memory.scan(step, 1.0, length=-1)
+    with pytest.raises(ValueError, match=r"got 2\.5"):
+        memory.scan(step, 1.0, length=2.5)
+    for policy in (memory.Nested(2), memory.Revolve(2)):
+        with pytest.raises(TypeError, match=r"scan needs.*pair \(carry, y\), got one"):
+            memory.scan(lambda c, _: c, 1.0, length=3, checkpoints=policy)
+        with pytest.raises(TypeError, match=r"pair \(carry, y\), got 3 values"):
+            memory.scan(lambda c, _: (c, c, c), 1.0, length=3, checkpoints=policy)
+    body = lambda i, c: c + i  # noqa: E731
+    for bound in (4.5, np.ones(2, int), 4.0):
+        with pytest.raises(TypeError, match="fori_loop needs integer scalars as bounds"):
+            memory.fori_loop(0, bound, body, 1.0)
+        with pytest.raises(TypeError, match="fori_loop needs integer scalars as bounds"):
+            jax.jit(lambda n: memory.fori_loop(0, n, body, 1.0, max_steps=9))(bound)
+    with pytest.raises(ValueError, match="fori_loop has 4 steps, more than max_steps=3"):
+        memory.fori_loop(0, 4, body, 1.0, max_steps=3)
+
+
+def test_more_levels_or_slots_than_steps_do_no_harm():
+    step, grow = lambda c, x: (jnp.sin(c) * x, None), lambda x: 1.5 * x
+    xs = INPUTS[0][:6]
+    expected = jax.grad(lambda c: lax.scan(step, c, xs)[0])(0.3)
+    for policy in (memory.Nested(10**9), memory.Revolve(10**9)):
+        got = jax.grad(lambda c, p=policy: memory.scan(step, c, xs, checkpoints=p)[0])(0.3)
+        close(got, expected)
+    for policy in (memory.Nested(10**9), memory.Online(10**9)):
+        loop = partial(memory.while_loop, lambda x: x < 9, grow, max_steps=7, checkpoints=policy)
+        close(jax.grad(loop)(1.0), 1.5**6)
+
+
+def test_reverse_mode_twice_names_what_can_be_done_instead():
+    scan = lambda c: memory.scan(lambda c, _: (c * c, None), c, length=4,  # noqa: E731
+                                 checkpoints=memory.Revolve(2))[0]  # fmt: skip
+    loop = lambda c: memory.while_loop(lambda c: c < 9, lambda c: c * c, c,  # noqa: E731
+                                       checkpoints=memory.Online(2))  # fmt: skip
+    for f, name in ((scan, "scan with Revolve"), (loop, "while_loop with Online")):
+        with pytest.raises(TypeError, match=f"gradient of a {name}.*use Nested, or forward mode"):
+            jax.grad(jax.grad(f))(1.2)
+        batched = jax.jit(jax.vmap(jax.grad(lambda c, f=f: jnp.sin(jax.grad(f)(c)))))
+        with pytest.raises(TypeError, match=f"gradient of a {name}"):
+            batched(np.array([1.2, 1.3]))
+        close(jax.jacfwd(jax.grad(f))(1.2), 16 * 15 * 1.2**14)

@@ -284,3 +284,28 @@ def test_arguments_of_steps_are_checked():
         memory.local_gate(np.eye(2), [3]).step(STATE, 0.1)
     with pytest.raises(ValueError, match=r"got \(6,\)"):
         memory.local_gate(np.eye(2), [0]).step(STATE[:6], 0.1)
+    with pytest.raises(ValueError, match="NaN or inf"):
+        memory.local_gate(np.full((2, 2), np.nan), [0])
+    with pytest.raises(TypeError, match=r"sequence of integers, such as \[1\], got 1\."):
+        memory.local_gate(np.eye(2), 1)
+    with pytest.raises(TypeError, match="known matrix, got a traced one"):
+        jax.jit(lambda g: memory.local_gate(g, [0]).step(STATE, 0.1)[0])(np.eye(2))
+    with pytest.raises(TypeError, match=r"real diagonals.*got complex128\[8\]"):
+        memory.diagonal_gate(1j * np.arange(8))
+    with pytest.raises(ValueError, match=r"shape \(n,\) or \(K, n\), got float64\[\]"):
+        memory.diagonal_gate(1.0)
+    for gate in (memory.diagonal_gate(np.arange(8)), memory.involution_gate(lambda s: s[::-1])):
+        with pytest.raises(TypeError, match=r"real angle, got complex128\[\]"):
+            gate.step(STATE, 1j)
+    with pytest.raises(ValueError, match=r"kicks that sum to 1, got the sum 0\.75"):
+        memory.splitting(field, kicks=(0.5, 0.25), drifts=(1.0,))
+    with pytest.raises(ValueError, match="drifts that sum to 1"):
+        memory.splitting(field, kicks=(0.5, 0.5), drifts=(0.5,))
+    with pytest.raises(TypeError, match=r"affine_coupling needs.*pair \(s, t\), got one"):
+        memory.affine_coupling(lambda c, _: c, lambda c, _: c).step((np.ones(2), np.ones(2)), None)
+    with pytest.raises(ValueError, match="chain needs at least one step"):
+        memory.chain()
+    pair = (lambda c, x: (c + x, None), lambda c, x: c - x)
+    assert memory.chain(pair, pair, shared=True).inverse(3.0, 1.0) == 1.0
+    with pytest.raises(TypeError, match=r"reversible_scan \(step\) needs.*pair \(carry, y\)"):
+        memory.reversible_scan(pair[1], pair[0], 1.0, np.ones(2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from difflinalg import memory
+from difflinalg import linalg, memory
 
 MATRIX = 0.3 * np.asarray(jax.random.normal(jax.random.key(0), (3, 3), jnp.float64))
 START = (np.ones(3), np.arange(3.0), np.int32(0))
@@ -230,3 +230,26 @@ def test_errors_name_the_function_and_the_remedy():
         run(*decay(2.0), 1.0, length=3, refresh_every=0)
     with pytest.raises(ValueError, match="scalar in it"):
         run(*decay(2.0), 1.0, 3.0)
+
+
+def test_second_derivative_of_eigh_in_a_coupling_at_coinciding_values():
+    d = MATRIX + MATRIX.T
+
+    def by_eigh(c, _):
+        w, v = linalg.eigh(c)
+        return 0.1 * (v * jnp.exp(w)) @ v.T
+
+    def result(a, f, scan):
+        (p, q), _ = scan(memory.additive_coupling(f, f), (a, 0.5 * a))
+        return jnp.sum(MATRIX * (p + q @ q))
+
+    def along(f, scan):
+        curve = jax.jvp(jax.grad(lambda a: result(a, f, scan)), (0.5 * jnp.eye(3),), (d,))[1]
+        return jnp.sum(curve * d)
+
+    backwards = lambda pair, c: memory.reversible_scan(*pair, c, length=3)  # noqa: E731
+    stored = lambda pair, c: lax.scan(pair.step, c, length=3)  # noqa: E731
+    along = jax.jit(along, static_argnums=(0, 1))
+    exact = along(lambda c, _: 0.1 * jax.scipy.linalg.expm(c), stored)
+    np.testing.assert_allclose(along(by_eigh, backwards), exact, rtol=1e-4)
+    np.testing.assert_allclose(along(by_eigh, stored), exact, rtol=1e-4)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from problems import PARAMETERS, TIMES, Y0, D, close, logistic, logistic_solution
 
+from difflinalg import linalg
 from difflinalg.ode import Backsolve, Checkpointed, Forward, Interpolating, odeint
 
 ARGUMENTS = tuple(map(jnp.asarray, (Y0, TIMES, PARAMETERS)))
@@ -101,3 +102,20 @@ def test_stiff_problem_has_the_small_gradient_in_its_rate_constant(adjoint):
 def test_explicit_method_on_a_stiff_problem_reports_the_spent_budget():
     with pytest.raises(RuntimeError, match=r"use a stiff method"):
         odeint(stiff, 0.3, jnp.array([0.0, 50.0]), 1e3, mxstep=1000)
+
+
+@pytest.mark.parametrize("adjoint", [Checkpointed(), Backsolve()], ids=repr)
+def test_second_derivative_of_eigh_in_the_equation_at_coinciding_values(adjoint):
+    """Along `y0 = a + s d` all states commute, and each eigenvalue solves `y' = 0.3 exp(y)`."""
+    weight, d = jnp.array([[0.2, -0.5], [0.1, 0.7]]), jnp.array([[1.0, 0.4], [0.4, -0.3]])
+
+    def field(y, _t):
+        w, v = linalg.eigh(y)
+        return 0.3 * (v * jnp.exp(w)) @ v.T
+
+    def loss(y):
+        return jnp.sum(weight * odeint(field, y, jnp.array([0.0, 1.0]), adjoint=adjoint)[-1])
+
+    along = jax.jit(lambda y: jnp.sum(jax.jvp(jax.grad(loss), (y,), (d,))[1] * d))
+    u = jnp.exp(-0.5)
+    close(along(0.5 * jnp.eye(2)), 0.3 * u / (u - 0.3) ** 2 * jnp.sum(weight * (d @ d)), 1e-4)
