@@ -3,6 +3,10 @@
 import os
 import tempfile
 
+# The time of the tests is compile time. Without LLVM's optimisation it falls by a third, and what
+# XLA makes of a program stays the same.
+os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}"
+
 import jax
 import numpy as np
 import pytest
