@@ -9,6 +9,7 @@ Rule. The module `matrix_function`; L(A, E) is the derivative of the same algori
 s and D fixed, which is as accurate as the value (Al-Mohy and Higham 2009, section 3).
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -68,10 +69,10 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
         Al-Mohy and Higham, "Computing the Frechet derivative of the matrix exponential" (2009).
         Parlett and Reinsch, "Balancing a matrix" (1969).
     """
-    matrix = checks.as_square("expm", A)
+    matrix = checks.as_square("expm", A, sequences=False)
     if upper_triangular:
         matrix = jnp.triu(matrix)
-    limit = None if max_squarings == DEFAULT_SQUARINGS else int(max_squarings)
+    limit = None if max_squarings == DEFAULT_SQUARINGS else math.floor(max_squarings)
     return matrix_function.apply(Exponential(upper_triangular, limit), matrix)
 
 

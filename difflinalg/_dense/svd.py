@@ -139,7 +139,7 @@ def svd(
         Wan and Zhang, "Automatic differentiation for complex valued SVD" (2019),
         arXiv:1909.02659, equation 9 (the phase term).
     """
-    matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a)
+    matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a, sequences=False)
     checks.refuse_nonfinite("svd", matrix)
     keep = slice(None)
     if subset_by_index is not None:
@@ -191,7 +191,7 @@ def svdvals(x: ArrayLike, /, *, cluster_rtol: float | None = None) -> Array:
     References:
         Giles, "An extended collection of matrix derivative results" (2008), section 3.2.
     """
-    matrix = checks.as_matrix("svdvals", x)
+    matrix = checks.as_matrix("svdvals", x, sequences=False)
     checks.refuse_nonfinite("svdvals", matrix)
     return _svdvals(matrix, cluster_rtol)
 
