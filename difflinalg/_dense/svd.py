@@ -263,7 +263,11 @@ def svd_tangents(u: Array, s: Array, vh: Array, a_dot: Array) -> tuple[Array, Ar
     t = mm(adjoint(u_1), a_dot_v)
     s_row, s_column = s[..., None, :], s[..., :, None]
     even = inv0(s_row - s_column, 0.0) * herm(t)
-    odd = inv0(s_row + s_column, 0.0) * skew(t)
+    inverse_sum = inv0(s_row + s_column, 0.0)
+    if not jnp.iscomplexobj(t):
+        # The diagonal of a real skew matrix is zero; in reverse mode only after large terms cancel.
+        inverse_sum *= 1.0 - jnp.eye(rank, dtype=s.dtype)
+    odd = inverse_sum * skew(t)
     u_dot, v_dot = mm(u_1, even + odd), mm(v_1, even - odd)
     if a_dot.shape[-2] > rank:
         u_dot = _with_complement(u, u_dot, a_dot_v, t, s_row)

@@ -96,11 +96,8 @@ def test_zeros_are_lifted_further_for_every_order_above_the_fifth():
     np.testing.assert_allclose(first, [2.0, 2.0 * np.finfo(float).eps])
     np.testing.assert_array_equal(fifth, 0.0)
     eps = np.finfo(float).eps
-    assert [tolerances.lift_rtol(np.float64, k) for k in (0, 1, 2)] == [
-        eps,
-        eps**0.5,
-        eps ** (1 / 3),
-    ]
+    lifts = [tolerances.lift_rtol(np.float64, k) for k in (-1, 0, 1, 2)]
+    assert lifts == [eps, eps, eps**0.5, eps ** (1 / 3)]
 
 
 def test_hessian_is_exact_in_all_nestings():
