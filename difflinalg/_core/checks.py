@@ -237,7 +237,8 @@ def as_axes(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
     """`axis` as a tuple of distinct axes counted from the front; `None` is all of them."""
     if axis is None:
         return tuple(range(ndim))
-    listed = [operator.index(one) for one in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    several = axis if isinstance(axis, Sequence) else (axis,)
+    listed = [operator.index(one) for one in several]
     for one in listed:
         if not -ndim <= one < ndim:
             msg = f"{name} needs axes of an array with {ndim} of them, got axis={axis}."

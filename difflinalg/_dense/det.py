@@ -147,11 +147,11 @@ def det_adjugate_core(a: Array) -> tuple[Array, Array]:
     permuted = (permutation[..., :, None] == jnp.arange(a.shape[-1])).astype(a.dtype)
     half = lax.linalg.triangular_solve(lu, permuted, left_side=True, lower=True, unit_diagonal=True)
     inverse = lax.linalg.triangular_solve(lu, half, left_side=True, lower=False)
-    size, norm = (jnp.max(jnp.sum(jnp.abs(x), axis=-2), axis=-1) for x in (inverse, a))
+    size, norm = (jnp.max(jnp.sum(jnp.abs(x), axis=-1), axis=-1) for x in (inverse, a))
     regular = size * norm < tolerances.regular_limit(a.dtype)
     # det(A) may underflow where the product with the inverse does not.
-    factor = sign * jnp.exp(log + jnp.log(size)).astype(a.dtype)
-    adjugate = factor[..., None, None] * (inverse / size[..., None, None].astype(a.dtype))
+    root = jnp.exp(0.5 * log).astype(a.dtype)
+    adjugate = (inverse * root[..., None, None]) * (sign * root)[..., None, None]
     adjugate = repair_where(adjugate_by_svd, ~regular, adjugate, a)
     return sign * jnp.exp(log).astype(sign.dtype), adjugate
 

@@ -166,7 +166,8 @@ def _balance(a: Array) -> Array:
         new = d * jnp.exp2(exponent)
         return new, jnp.any(exponent != 0), count + 1
 
-    start = (jnp.ones(a.shape[-1], a.real.dtype), jnp.bool_(True), 0)
+    # Where no squaring is needed anyway there is nothing to gain.
+    start = (jnp.ones(a.shape[-1], a.real.dtype), _squarings(a) > 0, 0)
     d, _, _ = lax.while_loop(lambda s: s[1] & (s[2] < BALANCING_SWEEPS), sweep, start)
     helps = _norm(magnitude * (d[None, :] / d[:, None])) < 0.5 * _norm(magnitude)
     return jnp.where(helps, d, 1.0)
