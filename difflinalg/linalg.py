@@ -27,6 +27,7 @@ from difflinalg._dense.eigh import eigvalsh as eigvalsh
 from difflinalg._dense.eigh_trunc import eigh_trunc as eigh_trunc
 from difflinalg._dense.funm_hermitian import funm_hermitian as funm_hermitian
 from difflinalg._dense.leading_space import leading_space as leading_space
+from difflinalg._dense.lq import lq as lq
 from difflinalg._dense.norm import matrix_norm as matrix_norm
 from difflinalg._dense.norm import norm as norm
 from difflinalg._dense.norm import vector_norm as vector_norm

@@ -300,9 +300,7 @@ def comparisons(operation, kind, got, weights, a, d, e):
     first = differences(f, [d], 1e-3)
     yield "jvp", abs(got["jvp"] - first), rtol_1 * size
     yield "vjp", abs(along(got["vjp"], d) - first), rtol_1 * size
-    rounding = 5000 * np.finfo(got["size"].dtype).eps  # 1e-12 in double precision
-    if kind != "generic":
-        rounding *= 100.0  # intermediate results are large
+    rounding = 4500 * np.finfo(got["size"].dtype).eps  # 1e-12 in double precision
     yield "transpose", abs(got["forward"] - got["reverse"]), rounding * got["size"]
     second = differences(f, [d, e], 5e-3)
     yield "jvp of vjp", abs(got["jvp of vjp"] - second), rtol_2 * max(abs(second), size)
@@ -330,11 +328,10 @@ def test_value_and_derivatives_are_right(name, shape, dtype):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.complex128])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_vmap_equals_a_loop(name, dtype):
+def test_vmap_equals_a_loop(name):
     operation = OPERATIONS[name]
-    kinds, stack = spectra(operation, (3, 3), dtype)
+    kinds, stack = spectra(operation, (3, 3), jnp.complex128)
     outputs = jax.eval_shape(operation.outputs, stack[0])
     invariants = jax.eval_shape(operation.invariants, stack[0], *outputs)
     weights = tuple(random_like(20 + i, x) for i, x in enumerate(invariants))

@@ -4,6 +4,8 @@ Those of one room alone stand in `loop_checks`, `ode_checks`, `krylov_checks`, `
 """
 
 import itertools
+import operator
+from collections.abc import Sequence
 from typing import NoReturn
 
 import jax
@@ -18,8 +20,18 @@ class ShapeError(ValueError, TypeError):
     """An argument without the axes that it needs; JAX raises now the one type, now the other."""
 
 
-def as_inexact(name: str, a: ArrayLike) -> Array:
-    """`a` as an array of a floating or complex dtype; integers become the default float."""
+class MissingError(TypeError, ValueError):
+    """None in place of an array; `jax.numpy` raises the one type, `jax.scipy` the other."""
+
+
+def as_inexact(name: str, a: ArrayLike, sequences: bool = True) -> Array:
+    """`a` as an array of a floating or complex dtype; integers become the default float.
+
+    Lists and tuples are arrays for `jax.scipy` but not for `jax.numpy`, hence `sequences`.
+    """
+    if a is None or (not sequences and isinstance(a, (list, tuple))):
+        msg = f"{name} needs an array, got {type(a).__name__}; convert it with jnp.asarray."
+        raise MissingError(msg) if a is None else TypeError(msg)
     if not hasattr(a, "dtype") and not isinstance(a, (bool, int, float, complex, list, tuple)):
         msg = f"{name} needs an array, got {type(a).__name__}; convert it with jnp.asarray."
         raise TypeError(msg)
@@ -28,16 +40,19 @@ def as_inexact(name: str, a: ArrayLike) -> Array:
         if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == jnp.bool_):
             msg = f"{name} needs real or complex numbers, got dtype {array.dtype}."
             raise TypeError(msg)
-        # The float that JAX promotes these integers to; booleans become the default one.
-        whole = array.dtype != jnp.bool_
-        like = jax.eval_shape(jnp.sqrt, array).dtype if whole else jnp.result_type(float)
-        array = array.astype(like)
+        # The float that JAX promotes these integers to.
+        array = array.astype(jax.eval_shape(jnp.sqrt, array).dtype)
     return array
 
 
-def as_matrix(name: str, a: ArrayLike) -> Array:
+def of_sequence(a: ArrayLike) -> ArrayLike:
+    """An array in place of nested lists or tuples, which `jax.scipy` takes too."""
+    return jnp.asarray(a) if isinstance(a, (list, tuple)) else a
+
+
+def as_matrix(name: str, a: ArrayLike, sequences: bool = True) -> Array:
     """`a` as a stack of matrices of a floating or complex dtype."""
-    array = as_inexact(name, a)
+    array = as_inexact(name, a, sequences)
     if array.ndim < 2:
         msg = (
             f"{name} needs a matrix, shape (..., m, n), got shape {array.shape}; "
@@ -68,9 +83,9 @@ def as_factors(name: str, a: ArrayLike | tuple[ArrayLike, ...]) -> tuple[Array, 
     )
 
 
-def as_square(name: str, a: ArrayLike) -> Array:
+def as_square(name: str, a: ArrayLike, sequences: bool = True) -> Array:
     """`a` as a stack of square matrices of a floating or complex dtype."""
-    array = as_matrix(name, a)
+    array = as_matrix(name, a, sequences)
     if array.shape[-1] != array.shape[-2]:
         msg = (
             f"{name} needs square matrices, shape (..., n, n), got shape {array.shape}; "
@@ -178,7 +193,8 @@ def as_tridiagonal(name: str, d: ArrayLike, e: ArrayLike) -> tuple[Array, Array]
     """The diagonal and the off-diagonal of a Hermitian tridiagonal matrix."""
     diagonal, off = as_inexact(name, d), as_inexact(name, e)
     if diagonal.ndim != 1 or off.ndim != 1 or off.shape[0] != max(diagonal.shape[0] - 1, 0):
-        refuse_shapes(name, diagonal.shape, off.shape)
+        msg = f"{name} needs shapes (n,) and (n - 1,), got {diagonal.shape} and {off.shape}."
+        raise ShapeError(msg)
     if jnp.iscomplexobj(diagonal):
         msg = f"{name} needs a real diagonal, got dtype {diagonal.dtype}."
         raise TypeError(msg)
@@ -217,11 +233,12 @@ def check_positive(name: str, argument: str, value: object, least: int = 1) -> i
     return number
 
 
-def as_axes(name: str, axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+def as_axes(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     """`axis` as a tuple of distinct axes counted from the front; `None` is all of them."""
     if axis is None:
         return tuple(range(ndim))
-    listed = axis if isinstance(axis, tuple) else (axis,)
+    several = axis if isinstance(axis, Sequence) else (axis,)
+    listed = [operator.index(one) for one in several]
     for one in listed:
         if not -ndim <= one < ndim:
             msg = f"{name} needs axes of an array with {ndim} of them, got axis={axis}."

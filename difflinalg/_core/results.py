@@ -47,6 +47,13 @@ class QRResult(NamedTuple):
     R: Array
 
 
+class LQResult(NamedTuple):
+    """`A = L Q`."""
+
+    L: Array
+    Q: Array
+
+
 class EigResult(NamedTuple):
     """`A V = V diag(w)` with `w = eigenvalues` and `V = eigenvectors`."""
 

@@ -171,7 +171,7 @@ def trust_factor() -> float:
 
 
 def regular_limit(dtype: DTypeLike) -> float:
-    """Condition number, in the 1-norm, up to which an adjugate is taken from the inverse.
+    """Condition number, in the infinity norm, up to which an adjugate is taken from the inverse.
 
     `eps^(-1/2)`: the inverse by LU then has half of the digits at least; beyond, the singular
     value decomposition gives the adjugate with an error of order epsilon of its norm, or the
@@ -231,3 +231,12 @@ def branch_rtol(dtype: DTypeLike) -> float:
     errors of `eps^(1/2)`, those of the third are fourfold and have errors of `eps^(1/4)`.
     """
     return epsilon(dtype) ** 0.25
+
+
+def lift_rtol(dtype: DTypeLike, excess: int) -> float:
+    """To what zero singular values are lifted where a determinant is divided by them.
+
+    `eps^(1/(excess + 1))`, relative to the largest: a derivative whose order exceeds the first
+    one in which they matter by `excess` has the error `eps / lift^excess` from rounding.
+    """
+    return epsilon(dtype) ** (1.0 / (max(excess, 0) + 1))

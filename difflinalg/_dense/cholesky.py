@@ -56,7 +56,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
         Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527,
         equation (8).
     """
-    return _cholesky(checks.as_square("cholesky", a), upper, symmetrize_input)
+    return _cholesky(checks.as_square("cholesky", a, sequences=False), upper, symmetrize_input)
 
 
 @partial(jax.jit, static_argnums=(1, 2))

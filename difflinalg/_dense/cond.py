@@ -46,7 +46,7 @@ def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
     References:
         Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 6.2.
     """
-    matrix = checks.as_matrix("cond", x)
+    matrix = checks.as_matrix("cond", x, sequences=False)
     checks.refuse_empty("cond", matrix)
     if p in (None, 2, -2):
         s = svdvals_core(matrix, None)

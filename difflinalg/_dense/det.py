@@ -18,7 +18,9 @@ smallest singular values, and `C = M22 - M21 M11^-1 M12`:
     adj M = det M11 [[det C M11^-1 + Z adj(C) W, -Z adj(C)], [-adj(C) W, adj(C)]]
 
 with `Z = M11^-1 M12` and `W = M21 M11^-1`. The small block enters through polynomials only. Where
-more than q singular values vanish, so do `det M11` and every derivative up to order q.
+more than q singular values vanish, so do `det M11` and every derivative up to order q. The next
+orders need `M11^-1`: there the zeros in M11 are lifted, by epsilon, and further for every order
+above q + 1, whose rounding errors have one more factor `1 / M11`.
 """
 
 import jax
@@ -27,7 +29,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core import checks, tolerances
-from difflinalg._core.algebra import adjoint, diagonal_matrix, inv0, mm
+from difflinalg._core.algebra import adjoint, diagonal_matrix, mm
 from difflinalg._core.operation import operation
 from difflinalg._core.repair import repair_where
 from difflinalg._core.results import SlogdetResult
@@ -50,9 +52,9 @@ def det(a: ArrayLike) -> Array:
 
     Derivatives:
         Forward and reverse mode in any nesting, to every order, for regular and singular matrices
-        alike. The one exception: if more than four singular values vanish, derivatives of order
-        five and more are returned as zero; lower ones are zero indeed. Use `slogdet` where a
-        determinant over- or underflows.
+        alike. If more than four singular values vanish, the order k = 5 has all digits, and
+        higher ones are those of a matrix that is moved by `eps^(1/(k - 4))` of its norm. Use
+        `slogdet` where a determinant over- or underflows.
 
     Cost:
         O(n^3), one LU factorisation; a gradient takes the inverse as well, and an SVD if a matrix
@@ -70,7 +72,7 @@ def det(a: ArrayLike) -> Array:
         Magnus and Neudecker, "Matrix Differential Calculus" (2019), chapter 8, theorem 8.1.
         Stewart, "On the adjugate matrix" (1998), equation (2.1): from the SVD.
     """
-    matrix = checks.as_square("det", a)
+    matrix = checks.as_square("det", a, sequences=False)
     return _det(matrix)
 
 
@@ -108,7 +110,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     References:
         Giles, "An extended collection of matrix derivative results" (2008), section 2.2.3.
     """
-    matrix = checks.as_square("slogdet", a)
+    matrix = checks.as_square("slogdet", a, sequences=False)
     checks.check_choice("slogdet", "method", method, (None, "lu", "qr"))
     return SlogdetResult(*slogdet_core(matrix, method == "qr"))
 
@@ -145,11 +147,11 @@ def det_adjugate_core(a: Array) -> tuple[Array, Array]:
     permuted = (permutation[..., :, None] == jnp.arange(a.shape[-1])).astype(a.dtype)
     half = lax.linalg.triangular_solve(lu, permuted, left_side=True, lower=True, unit_diagonal=True)
     inverse = lax.linalg.triangular_solve(lu, half, left_side=True, lower=False)
-    size, norm = (jnp.max(jnp.sum(jnp.abs(x), axis=-2), axis=-1) for x in (inverse, a))
+    size, norm = (jnp.max(jnp.sum(jnp.abs(x), axis=-1), axis=-1) for x in (inverse, a))
     regular = size * norm < tolerances.regular_limit(a.dtype)
     # det(A) may underflow where the product with the inverse does not.
-    factor = sign * jnp.exp(log + jnp.log(size)).astype(a.dtype)
-    adjugate = factor[..., None, None] * (inverse / size[..., None, None].astype(a.dtype))
+    root = jnp.exp(0.5 * log).astype(a.dtype)
+    adjugate = (inverse * root[..., None, None]) * (sign * root)[..., None, None]
     adjugate = repair_where(adjugate_by_svd, ~regular, adjugate, a)
     return sign * jnp.exp(log).astype(sign.dtype), adjugate
 
@@ -202,11 +204,12 @@ def det_adjugate_in_blocks(a: Array) -> tuple[Array, Array]:
     """`det(A)` and `adj(A)` by the formulas in blocks, differentiable where A is singular."""
     point = lax.stop_gradient(a)
     u, s, vh = jnp.linalg.svd(point, full_matrices=False)
-    head, tail = s[..., :-BLOCK], s[..., -BLOCK:]
+    head = lax.stop_gradient(lifted(s[..., :-BLOCK], a, 0))
+    tail = s[..., -BLOCK:]
     moved = mm(adjoint(u), a - point, adjoint(vh))
     x11, x12 = moved[..., :-BLOCK, :-BLOCK], moved[..., :-BLOCK, -BLOCK:]
     x21, x22 = moved[..., -BLOCK:, :-BLOCK], moved[..., -BLOCK:, -BLOCK:]
-    inverse_head = inv0(head, 0.0)
+    inverse_head = 1.0 / head
     identity = jnp.eye(head.shape[-1], dtype=a.dtype)
     # M11 = diag(head) (1 + Y); the determinant of 1 + Y is near 1 and needs no care.
     k = identity + inverse_head[..., :, None] * x11
@@ -224,6 +227,22 @@ def det_adjugate_in_blocks(a: Array) -> tuple[Array, Array]:
     factor = _phase(u, vh) * det_11
     adj_m = factor[..., None, None] * jnp.concatenate(rows, axis=-2)
     return factor * det_c, mm(adjoint(vh), adj_m, adjoint(u))
+
+
+@operation(statics=1)
+def lifted(values: Array, a: Array, level: int) -> Array:
+    """Descending singular values of `a` without zeros; `level` is the order of differentiation."""
+    del a  # an argument so that differentiation is noticed
+    largest = values[..., :1]
+    scale = jnp.where(largest > 0.0, largest, 1.0)
+    return jnp.maximum(values, tolerances.lift_rtol(values.dtype, level - BLOCK) * scale)
+
+
+@lifted.defjvp
+def _lifted_jvp(level, primals, tangents):
+    del tangents
+    values = lifted(*primals, level + 1)
+    return values, jnp.zeros_like(values)
 
 
 def _phase(u: Array, vh: Array) -> Array:

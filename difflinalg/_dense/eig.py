@@ -75,7 +75,7 @@ def eig(a: ArrayLike, *, left: bool = False) -> EigResult | EigLeftResult:
         Boeddeker et al., "On the computation of complex-valued gradients with application to
         statistically optimum beamforming" (2017), section 4.2 (the normalisation).
     """
-    matrix = checks.as_square("eig", a)
+    matrix = checks.as_square("eig", a, sequences=False)
     if left:
         return EigLeftResult(*_eig_left(matrix))
     return EigResult(*_eig(matrix))
@@ -112,7 +112,7 @@ def eigvals(a: ArrayLike) -> Array:
     References:
         Giles, "An extended collection of matrix derivative results" (2008), section 3.1.
     """
-    return _eigvals(checks.as_square("eigvals", a))
+    return _eigvals(checks.as_square("eigvals", a, sequences=False))
 
 
 @jax.jit

@@ -85,7 +85,7 @@ def eigh(
         Giles, "An extended collection of matrix derivative results" (2008), section 3.1.
         Magnus, "On differentiating eigenvalues and eigenvectors" (1985), theorem 1.
     """
-    matrix = checks.as_square("eigh", a)
+    matrix = checks.as_square("eigh", a, sequences=False)
     lower = checks.is_lower("eigh", UPLO)
     checks.refuse_nonfinite("eigh", matrix)
     return EighResult(*_eigh(matrix, lower, symmetrize_input, cluster_rtol))
@@ -130,7 +130,7 @@ def eigvalsh(
     References:
         Magnus, "On differentiating eigenvalues and eigenvectors" (1985), theorem 1.
     """
-    matrix = checks.as_square("eigvalsh", a)
+    matrix = checks.as_square("eigvalsh", a, sequences=False)
     lower = checks.is_lower("eigvalsh", UPLO)
     checks.refuse_nonfinite("eigvalsh", matrix)
     return _eigvalsh(matrix, lower, symmetrize_input, cluster_rtol)

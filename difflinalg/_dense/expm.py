@@ -9,6 +9,7 @@ Rule. The module `matrix_function`; L(A, E) is the derivative of the same algori
 s and D fixed, which is as accurate as the value (Al-Mohy and Higham 2009, section 3).
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -68,10 +69,10 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
         Al-Mohy and Higham, "Computing the Frechet derivative of the matrix exponential" (2009).
         Parlett and Reinsch, "Balancing a matrix" (1969).
     """
-    matrix = checks.as_square("expm", A)
+    matrix = checks.as_square("expm", A, sequences=False)
     if upper_triangular:
         matrix = jnp.triu(matrix)
-    limit = None if max_squarings == DEFAULT_SQUARINGS else int(max_squarings)
+    limit = None if max_squarings == DEFAULT_SQUARINGS else math.floor(max_squarings)
     return matrix_function.apply(Exponential(upper_triangular, limit), matrix)
 
 
@@ -165,7 +166,8 @@ def _balance(a: Array) -> Array:
         new = d * jnp.exp2(exponent)
         return new, jnp.any(exponent != 0), count + 1
 
-    start = (jnp.ones(a.shape[-1], a.real.dtype), jnp.bool_(True), 0)
+    # Where no squaring is needed anyway there is nothing to gain.
+    start = (jnp.ones(a.shape[-1], a.real.dtype), _squarings(a) > 0, 0)
     d, _, _ = lax.while_loop(lambda s: s[1] & (s[2] < BALANCING_SWEEPS), sweep, start)
     helps = _norm(magnitude * (d[None, :] / d[:, None])) < 0.5 * _norm(magnitude)
     return jnp.where(helps, d, 1.0)

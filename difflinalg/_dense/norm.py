@@ -85,7 +85,7 @@ def norm(
         Watson, "Characterization of the subdifferential of some matrix norms" (1992), theorem 2
         and examples 1 and 2.
     """
-    array = checks.as_inexact("norm", x)
+    array = checks.as_inexact("norm", x, sequences=False)
     if axis is None and ord is None:
         return two_norm_core(array, tuple(range(array.ndim)), keepdims, 0)
     axes = checks.as_axes("norm", axis, array.ndim)
@@ -134,7 +134,9 @@ def vector_norm(
     References:
         Boyd and Vandenberghe, "Convex Optimization" (2004), appendix A.1.6.
     """
-    array = checks.as_inexact("vector_norm", x)
+    array = checks.as_inexact("vector_norm", x, sequences=False)
+    if getattr(x, "dtype", None) == jnp.bool_:
+        array = array.astype(jnp.result_type(float))  # as in JAX, whose other names take float32
     axes = checks.as_axes("vector_norm", axis, array.ndim)
     return _vector_norm("vector_norm", array, 2 if ord is None else ord, axes, keepdims)
 
@@ -169,7 +171,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | int = "fr
     References:
         Golub and Van Loan, "Matrix Computations" (2013), section 2.3.
     """
-    array = checks.as_inexact("matrix_norm", x)
+    array = checks.as_inexact("matrix_norm", x, sequences=False)
     axes = checks.as_axes("matrix_norm", (-2, -1), array.ndim)
     return _matrix_norm("matrix_norm", array, "fro" if ord is None else ord, axes, keepdims)
 

@@ -50,8 +50,9 @@ def pinv(
 
     Args:
         a: shape `(..., m, n)`, real or complex; integers are converted to the default float.
-        rtol: singular values up to this multiple of the largest count as zero; shape `(...)` or
-            a number. By default `10 eps max(m, n)`, as in JAX.
+        rtol: singular values up to this multiple of the largest count as zero; a number, or an
+            array that broadcasts against the shape `(...)` of the stack. By default
+            `10 eps max(m, n)`, as in JAX.
         hermitian: take the Hermitian part of `a`.
         rcond: another name of `rtol`.
 
@@ -86,14 +87,17 @@ def pinv(
         Golub and Pereyra, "The differentiation of pseudo-inverses" (1973), equation (4.12).
     """
     checks.check_alias("pinv", "rtol", rtol, "rcond", rcond)
-    matrix = checks.as_square("pinv", a) if hermitian else checks.as_matrix("pinv", a)
+    check = checks.as_square if hermitian else checks.as_matrix
+    matrix = check("pinv", a, sequences=False)
     if matrix.shape[-1] == 0 or matrix.shape[-2] == 0:
         return jnp.empty((*matrix.shape[:-2], *matrix.shape[:-3:-1]), matrix.dtype)
     given = rcond if rtol is None else rtol
     real = matrix.real.dtype
     default = 10.0 * tolerances.rank_rtol(real, max(matrix.shape[-2:]))
-    cutoff = jnp.asarray(default if given is None else given, real)
-    return _pinv(matrix, jnp.broadcast_to(cutoff, matrix.shape[:-2]), hermitian)
+    cutoff = checks.as_inexact("pinv", default if given is None else given).astype(real)
+    batch = jnp.broadcast_shapes(cutoff.shape, matrix.shape[:-2])
+    matrix = jnp.broadcast_to(matrix, (*batch, *matrix.shape[-2:]))
+    return _pinv(matrix, jnp.broadcast_to(cutoff, batch), hermitian)
 
 
 def lstsq(
@@ -135,7 +139,7 @@ def lstsq(
     References:
         Golub and Pereyra, "The differentiation of pseudo-inverses" (1973), section 4.
     """
-    matrix, rhs = checks.as_inexact("lstsq", a), checks.as_inexact("lstsq", b)
+    matrix, rhs = (checks.as_inexact("lstsq", x, sequences=False) for x in (a, b))
     checks.check_least_squares("lstsq", matrix.shape, rhs.shape)
     dtype = jnp.result_type(matrix, rhs)
     matrix, rhs = matrix.astype(dtype), rhs.astype(dtype)
@@ -145,7 +149,7 @@ def lstsq(
     else:
         cutoff = jnp.where(jnp.asarray(rcond) < 0, tolerances.epsilon(real), rcond).astype(real)
     x, resid, rank, s = _lstsq(matrix, rhs.reshape(rhs.shape[0], -1), cutoff)
-    if numpy_resid and (int(rank) < matrix.shape[1] or matrix.shape[0] <= matrix.shape[1]):
+    if numpy_resid and (rank < matrix.shape[1] or matrix.shape[0] <= matrix.shape[1]):
         resid = jnp.asarray([], real)
     return x.reshape(matrix.shape[1], *rhs.shape[1:]), resid, rank, s
 

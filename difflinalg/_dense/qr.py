@@ -75,16 +75,17 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
         Walter, Lehmann and Lamour, "On evaluating higher-order derivatives of the QR
         decomposition" (2012), section 2.
     """
-    matrix = checks.as_matrix("qr", a)
+    matrix = checks.as_matrix("qr", a, sequences=False)
     checks.check_choice("qr", "mode", mode, ("reduced", "complete", "r", "raw", "full"))
     if mode == "raw":
         return QRResult(*jnp.linalg.qr(matrix, mode="raw"))
-    q, r = _qr(matrix, mode == "complete")
+    q, r = qr_of_matrix(matrix, mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
 
 @partial(jax.jit, static_argnums=1)
-def _qr(a: Array, complete: bool) -> tuple[Array, Array]:
+def qr_of_matrix(a: Array, complete: bool) -> tuple[Array, Array]:
+    """Compiled `qr_core`."""
     return qr_core(a, complete)
 
 

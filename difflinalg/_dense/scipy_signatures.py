@@ -89,7 +89,7 @@ def cholesky(
         equation 8.
     """
     del overwrite_a, check_finite
-    return numpy_cholesky(a, upper=not lower, symmetrize_input=False)
+    return numpy_cholesky(checks.of_sequence(a), upper=not lower, symmetrize_input=False)
 
 
 def cho_factor(

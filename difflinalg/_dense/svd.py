@@ -139,7 +139,7 @@ def svd(
         Wan and Zhang, "Automatic differentiation for complex valued SVD" (2019),
         arXiv:1909.02659, equation 9 (the phase term).
     """
-    matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a)
+    matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a, sequences=False)
     checks.refuse_nonfinite("svd", matrix)
     keep = slice(None)
     if subset_by_index is not None:
@@ -191,7 +191,7 @@ def svdvals(x: ArrayLike, /, *, cluster_rtol: float | None = None) -> Array:
     References:
         Giles, "An extended collection of matrix derivative results" (2008), section 3.2.
     """
-    matrix = checks.as_matrix("svdvals", x)
+    matrix = checks.as_matrix("svdvals", x, sequences=False)
     checks.refuse_nonfinite("svdvals", matrix)
     return _svdvals(matrix, cluster_rtol)
 
@@ -263,7 +263,11 @@ def svd_tangents(u: Array, s: Array, vh: Array, a_dot: Array) -> tuple[Array, Ar
     t = mm(adjoint(u_1), a_dot_v)
     s_row, s_column = s[..., None, :], s[..., :, None]
     even = inv0(s_row - s_column, 0.0) * herm(t)
-    odd = inv0(s_row + s_column, 0.0) * skew(t)
+    inverse_sum = inv0(s_row + s_column, 0.0)
+    if not jnp.iscomplexobj(t):
+        # The diagonal of a real skew matrix is zero; in reverse mode only after large terms cancel.
+        inverse_sum *= 1.0 - jnp.eye(rank, dtype=s.dtype)
+    odd = inverse_sum * skew(t)
     u_dot, v_dot = mm(u_1, even + odd), mm(v_1, even - odd)
     if a_dot.shape[-2] > rank:
         u_dot = _with_complement(u, u_dot, a_dot_v, t, s_row)

@@ -3,6 +3,7 @@
 from jax import Array
 from jax.typing import ArrayLike
 
+from difflinalg._core.checks import of_sequence
 from difflinalg._dense.svd import svd as numpy_svd
 from difflinalg._dense.svd import svdvals
 
@@ -39,8 +40,7 @@ def svd(
         That of `difflinalg.linalg.svd`.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> print(svd(jnp.diag(jnp.array([1.0, 2.0])), compute_uv=False))
+        >>>         >>> print(svd(jnp.diag(jnp.array([1.0, 2.0])), compute_uv=False))
         [2. 1.]
 
     References:
@@ -48,6 +48,6 @@ def svd(
     """
     del overwrite_a, check_finite, lapack_driver
     if not compute_uv:
-        return svdvals(a)
-    u, s, vh = numpy_svd(a, full_matrices=full_matrices)
+        return svdvals(of_sequence(a))
+    u, s, vh = numpy_svd(of_sequence(a), full_matrices=full_matrices)
     return u, s, vh

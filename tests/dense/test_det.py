@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from difflinalg import linalg
-from difflinalg._dense.det import adjugate_by_svd, det_adjugate_in_blocks
+from difflinalg._core import tolerances
+from difflinalg._dense.det import adjugate_by_svd, det_adjugate_in_blocks, lifted
 
 DTYPES = [jnp.float32, jnp.float64, jnp.complex64, jnp.complex128]
 N = 6
@@ -77,6 +78,26 @@ def test_derivatives_along_a_line_are_those_of_the_polynomial_at_every_rank(dtyp
     expected = np.array([taylor(x, d, orders) for x in a]).T
     for order in range(orders):
         np.testing.assert_allclose(got(a)[order], expected[order], atol=1e-10)
+
+
+def test_fifth_derivative_is_that_of_the_polynomial_where_all_or_all_but_one_values_vanish():
+    """The first order that sees more than four vanishing singular values."""
+    a, d = with_ranks(N, [1, 0], np.float64), random_array(2, (N, N))
+    got = jax.jit(jax.vmap(lambda x: along(linalg.det, x, d, 5)))(a)
+    expected = [taylor(x, d, 5)[5].real for x in a]
+    assert abs(expected[0]) > 100.0
+    np.testing.assert_allclose(got, expected, atol=1e-12 * abs(expected[0]))
+
+
+def test_zeros_are_lifted_further_for_every_order_above_the_fifth():
+    values = jnp.array([2.0, 0.0])
+    lift = lambda a: lifted(values * a / a, a, 0)  # noqa: E731
+    first, fifth = (along(lift, jnp.float64(1.0), 1.0, k) for k in (0, 5))
+    np.testing.assert_allclose(first, [2.0, 2.0 * np.finfo(float).eps])
+    np.testing.assert_array_equal(fifth, 0.0)
+    eps = np.finfo(float).eps
+    lifts = [tolerances.lift_rtol(np.float64, k) for k in (-1, 0, 1, 2)]
+    assert lifts == [eps, eps, eps**0.5, eps ** (1 / 3)]
 
 
 def test_hessian_is_exact_in_all_nestings():

@@ -356,7 +356,7 @@ def test_entries_of_the_unread_triangle_do_not_matter():
 
 
 def test_integers_are_converted_to_the_default_float():
-    w, v = linalg.eigh([[2, 1], [1, 2]])
+    w, v = linalg.eigh(jnp.array([[2, 1], [1, 2]]))
     close(w, [1.0, 3.0], 1e-15)
     assert w.dtype == v.dtype == jnp.float64
     assert linalg.eigvalsh(jnp.array([[2, 1], [1, 2]])).dtype == jnp.float64

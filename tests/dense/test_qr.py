@@ -44,6 +44,20 @@ def test_derivatives_are_those_of_differences(shape):
     check_derivatives(linalg.qr, (random_array(3, SHAPES[shape], dtype),), order=2)
 
 
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+def test_lq_is_the_adjoint_of_qr_and_has_right_derivatives(mode):
+    a = random_array(3, (2, 3, 4), np.complex128)
+    lower, q = linalg.lq(a, mode)
+    assert (lower.shape, q.shape) == ((2, 3, q.shape[1]), (2, 3 if mode == "reduced" else 4, 4))
+    np.testing.assert_allclose(lower @ q, a, atol=1e-13)
+    np.testing.assert_allclose(q @ h(q), np.stack([np.eye(q.shape[1])] * 2), atol=1e-13)
+    np.testing.assert_array_equal(lower, np.tril(lower))
+    if mode == "reduced":
+        check_derivatives(linalg.lq, (random_array(3, (2, 3)),), order=2)
+    with pytest.raises(ValueError, match="lq takes mode"):
+        linalg.lq(a, "raw")
+
+
 @pytest.mark.parametrize("start", ["generic", "columns of the identity"])
 def test_projector_on_the_complement_of_a_complete_decomposition(start):
     a = random_array(4, (4, 2)) if start == "generic" else np.eye(4)[:, :2]

@@ -64,7 +64,7 @@ def test_rank_deficient_subspaces_have_the_derivative_along_matrices_of_their_ra
         a = x @ y
         return projector(linalg.orth(a, rank=2)), projector(linalg.null_space(a, rank=2))
 
-    check_nested(f, (x, y), order=1)
+    check_nested(f, (x, y), nestings=("fwd-rev",))
 
 
 def test_equal_singular_values_are_nothing_special(rng):
@@ -82,7 +82,7 @@ def test_dominant_subspace_has_the_derivative_of_a_truncated_decomposition(rng):
 def test_derivatives_of_angles_are_those_of_differences(rng):
     a, b = gaussian(rng, 5, 2), gaussian(rng, 5, 2)
     f = lambda a, b: linalg.subspace_angles(a, b, rank_a=2, rank_b=2)  # noqa: E731
-    check_nested(f, (a, b), order=1)
+    check_nested(f, (a, b), nestings=("fwd-rev",))
     # A small angle and one of 90 degrees: the angle of (1, t) with the axis is arctan t.
     line = lambda t: jnp.stack([jnp.ones_like(t), t])[:, None]  # noqa: E731
     axis = jnp.array([[1.0], [0.0]])
