@@ -231,3 +231,11 @@ def branch_rtol(dtype: DTypeLike) -> float:
     errors of `eps^(1/2)`, those of the third are fourfold and have errors of `eps^(1/4)`.
     """
     return epsilon(dtype) ** 0.25
+
+
+def block_residual_rtol(dtype: DTypeLike) -> float:
+    """Residual of LOBPCG, relative to the norms of the operators, that counts as converged.
+
+    16 epsilon: its vectors are combinations of three blocks, whose products round each.
+    """
+    return 16.0 * epsilon(dtype)
