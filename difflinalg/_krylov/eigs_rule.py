@@ -31,6 +31,7 @@ from difflinalg._krylov.eigsh_rule import Operators
 from difflinalg._krylov.general_map import Side, adjoint_rows, complex_rows
 from difflinalg._krylov.iterations import gmres_iteration
 from difflinalg._krylov.krylov_schur import GeneralPairs
+from difflinalg._krylov.ordered_schur import leading_pairs
 from difflinalg._krylov.orthogonal import combine, inner, norms, scaled_norms
 from difflinalg._krylov.thick_restart import Plan
 
@@ -81,7 +82,7 @@ def eigs_core(ops: Operators, start: Array, sigma: Array, spec: GeneralSpec) -> 
     scale = jnp.maximum(jnp.max(size), 0.0 if spec.shifted else pairs.scale)
     # The iteration judges itself; an inverse that is not accurate shows in the true residual.
     honest = residuals <= (tolerances.ritz_rtol(real) + spec.plan.tol) * scale
-    if spec.left:
+    if dual is not None:
         dual, condition = _biorthogonal(ops, r, dual, dtype)
         known = left_converged & jnp.isfinite(condition)
     else:
@@ -167,25 +168,28 @@ def _dense(ops: Operators, start: Array, sigma: Array, spec: GeneralSpec):
     matrix = ops.a.rows(identity).T
     m = None if ops.m is None else ops.m.rows(identity).T
     standard = matrix if m is None else jnp.linalg.solve(m, matrix)
-    w, u, v = lax.linalg.eig(standard)
-    if m is not None:
-        u = jnp.linalg.solve(adjoint(m).astype(u.dtype), u)
-    values = 1.0 / (w - sigma) if spec.shifted else w
     real = not jnp.issubdtype(dtype, jnp.complexfloating)
-    order = krylov_schur.order_of(spec.plan.which, real)(values)
-    values, chosen = values[order], order[:k]
+    order = krylov_schur.order_of(spec.plan.which, real)
+
+    def of_values(w: Array) -> Array:
+        return order(1.0 / (w - sigma) if spec.shifted else w)
+
+    w, v, others = leading_pairs(standard, of_values, k)
+    finite = jnp.isfinite(w)
+    dual = None
+    if spec.left:
+        by_target = krylov_schur.order_by_targets(jnp.conj(w), order)
+        matched, u, _ = leading_pairs(adjoint(standard), by_target, k)
+        u = u if m is None else jnp.linalg.solve(adjoint(m).astype(u.dtype), u)
+        dual = u.T
+        near = tolerances.ritz_rtol(w.dtype) * jnp.max(jnp.abs(standard))
+        finite = finite & (jnp.abs(matched - jnp.conj(w)) <= near)
     zero = jnp.zeros((), jnp.finfo(dtype).dtype)
-    finite = jnp.isfinite(values[:k])
-    pairs = GeneralPairs(
-        values[:k],
-        v[:, chosen].T,
-        values[k:],
-        finite.astype(zero.dtype),
-        jnp.max(jnp.abs(w)),
-        zero + n,
-        zero,
-    )
-    return pairs, u[:, chosen].T, finite
+    scale = jnp.max(jnp.abs(jnp.concatenate([w, others])))
+    if spec.shifted:
+        w, others = 1.0 / (w - sigma), 1.0 / (others - sigma)
+    pairs = GeneralPairs(w, v.T, others, finite.astype(zero.dtype), scale, zero + n, zero)
+    return pairs, dual, finite
 
 
 @partial(eigs_core.defjvp, symbolic_zeros=True)
@@ -271,7 +275,7 @@ def _solve(side: Side, rhs: Array, factor: Array, condition: Array, spec: Genera
     inverse = side.inverse() if spec.shifted or side.ops.m is not None else None
     n = rhs.shape[1]
     restart = min(n, RESTART)
-    bound = tolerances.krylov_solve_rtol(real)
+    bound = jnp.asarray(tolerances.krylov_solve_rtol(real), real)
 
     def one(b: Array, w: Array) -> tuple[Array, Array]:
         def apply(x: Array) -> Array:

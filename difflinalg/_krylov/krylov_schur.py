@@ -20,7 +20,12 @@ from jax import Array, lax
 from difflinalg._core import tolerances
 from difflinalg._core.algebra import mm
 from difflinalg._krylov import lanczos
-from difflinalg._krylov.ordered_schur import Order, OrderedSchur, leading_basis, ordered_schur
+from difflinalg._krylov.ordered_schur import (
+    Order,
+    leading_basis,
+    leading_vectors,
+    ordered_schur,
+)
 from difflinalg._krylov.orthogonal import combine, orthogonalise, put, random_rows, take_rows
 from difflinalg._krylov.thick_restart import DONE, SEARCHING, VERIFYING, Plan
 
@@ -40,6 +45,7 @@ class GeneralPairs(NamedTuple):
 class _State(NamedTuple):
     basis: lanczos.Basis
     wanted: Array  # (k,)
+    ritz: Array  # (limit, k), coefficients of their vectors in the basis
     converged: Array  # (k,)
     others: Array  # (m - k,)
     checked: Array  # (k,), the values that the last verification started from
@@ -99,7 +105,8 @@ def run(
     count = jnp.zeros((), jnp.int32)
     basis = lanczos.start(row, m, key, None)
     others = jnp.full((m - k,), jnp.inf, complex_dtype)
-    first = _State(basis, nothing, jnp.zeros((k,), bool), others, nothing, count, count)
+    ritz = jnp.zeros((_limit(plan) + 1, k), complex_dtype)
+    first = _State(basis, nothing, ritz, jnp.zeros((k,), bool), others, nothing, count, count)
 
     def unfinished(state: _State) -> Array:
         going = (state.phase != DONE) & (state.restarts < plan.max_restarts)
@@ -111,10 +118,9 @@ def run(
         return _restart(basis, state, plan, jax.random.fold_in(here, m), order, targets)
 
     last = lax.while_loop(unfinished, cycle, first)
-    w, v = _pairs(last.basis, plan, order)
     return GeneralPairs(
-        w,
-        v,
+        last.wanted,
+        combine(last.ritz.T, last.basis.q[: _limit(plan) + 1]),
         last.others,
         last.converged.astype(real),
         last.basis.scale,
@@ -159,9 +165,11 @@ def _restart(basis, state: _State, plan: Plan, key: Array, order: Order, targets
     whole = jnp.where(form.opens_pair[k - 1], k + 1, k)  # with the other value of a cut pair
     limit = jnp.where(form.opens_pair[_limit(plan) - 1], _limit(plan) + 1, _limit(plan))
     keep = jnp.where(done | verify, whole, limit).astype(jnp.int32)
-    basis = _compress(basis._replace(scale=scale), form, keep, plan, verify, key)
+    columns = leading_basis(form, keep, _limit(plan) + 1, not jnp.iscomplexobj(basis.q))
+    basis = _compress(basis._replace(scale=scale), columns, keep, plan, verify, key)
+    ritz = mm(jnp.conj(columns).T, leading_vectors(form, k))
     checked = jnp.where(verify, wanted, state.checked)
-    return _State(basis, wanted, converged, theta[k:], checked, phase, state.restarts + 1)
+    return _State(basis, wanted, ritz, converged, theta[k:], checked, phase, state.restarts + 1)
 
 
 def _mismatch(w: Array, targets: Array, otherwise: Order) -> Array:
@@ -171,11 +179,10 @@ def _mismatch(w: Array, targets: Array, otherwise: Order) -> Array:
 
 
 def _compress(
-    basis: lanczos.Basis, form: OrderedSchur, keep: Array, plan: Plan, verify: Array, key: Array
+    basis: lanczos.Basis, columns: Array, keep: Array, plan: Plan, verify: Array, key: Array
 ) -> lanczos.Basis:
-    """The first `keep` Schur vectors, and the vector that comes next or a random one."""
-    m, limit = plan.length, _limit(plan) + 1
-    columns = leading_basis(form, keep, limit, not jnp.iscomplexobj(basis.q))
+    """The `keep` vectors of which `columns` are the coefficients, and the next or a random one."""
+    m = plan.length
     kept = combine(columns.T, basis.q[:m])
     after = take_rows(basis.q, jnp.asarray(m), 1)
 
@@ -190,19 +197,3 @@ def _compress(
     gram = put(jnp.zeros_like(basis.gram), projected.T, 0)
     gram = put(gram, coupling[:, None], 0, keep)
     return basis._replace(q=q, gram=gram, filled=keep)
-
-
-def _pairs(basis: lanczos.Basis, plan: Plan, order: Order) -> tuple[Array, Array]:
-    """The wanted eigenpairs of what is left in the basis."""
-    limit, k = _limit(plan) + 1, plan.k
-    live = jnp.arange(limit) < basis.filled
-    h = jnp.where(live[:, None] & live[None, :], basis.gram[:limit, :limit].T, 0.0)
-    filler = 4.0 * (jnp.max(jnp.abs(h)) * limit + 1.0)
-    w, s = lax.linalg.eig(
-        h + jnp.diag(jnp.where(live, 0.0, filler).astype(h.dtype)), compute_left_eigenvectors=False
-    )
-    is_live = jnp.abs(w) < 0.5 * filler
-    first = order(jnp.where(is_live, w, 0.0))
-    first = first[jnp.argsort(~is_live[first], stable=True)][:k]
-    v = combine(s[:, first].T, basis.q[:limit])
-    return w[first], v

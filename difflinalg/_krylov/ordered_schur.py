@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from difflinalg._core import tolerances
 from difflinalg._core.algebra import adjoint, mm
-from difflinalg._dense.rsf2csf import complex_form
 
 Order = Callable[[Array], Array]  # eigenvalues to the permutation that puts wanted ones first
 
@@ -30,58 +30,117 @@ class OrderedSchur(NamedTuple):
 def ordered_schur(h: Array, order: Order, leading: int) -> OrderedSchur:
     """The Schur form of `h` with its `leading` wanted eigenvalues in order, the rest behind."""
     t, z = jax.scipy.linalg.schur(h)
-    size = h.shape[0]
-    opens_pair = jnp.zeros((size,), bool)
+    opens = jnp.zeros((h.shape[0],), bool)
     if not jnp.iscomplexobj(h):
-        opens_pair = opens_pair.at[:-1].set(jnp.diagonal(t, -1) != 0.0)
-        t, z = complex_form(t, z)
+        opens = opens.at[:-1].set(jnp.diagonal(t, -1) != 0.0)
+        t, z = _complex_form(t, z, opens)
+    closes = jnp.roll(opens, 1)
+    partner = jnp.arange(h.shape[0]) + opens - closes
     rank = jnp.argsort(order(jnp.diagonal(t)))
-    # Both values of a pair take the better rank of the two; a tie keeps their order.
-    with_next = jnp.minimum(rank, jnp.append(rank[1:], size))
-    rank = jnp.where(opens_pair, with_next, rank)
-    closes_pair = jnp.append(False, opens_pair[:-1])
-    rank = jnp.where(closes_pair, jnp.append(size, rank[:-1]), rank)
-    position = jnp.argsort(jnp.argsort(rank, stable=True))
-    wanted = jnp.minimum(position, leading)
-    t, z, (_, opens_pair) = _sort(t, z, (wanted, opens_pair))
-    return OrderedSchur(t, z, opens_pair)
+    # Both values of a pair take the better rank of the two, and keep their order.
+    pair_rank = jnp.minimum(rank, rank[partner])
+    sorting = jnp.lexsort((rank, pair_rank))
+    ranks, paired = pair_rank[sorting], (opens | closes)[sorting]
+    opens = paired & (ranks == jnp.append(ranks[1:], -1))
+    t, z = _sort(t, z, jnp.minimum(jnp.argsort(sorting), leading))
+    return OrderedSchur(t, z, opens)
 
 
-def _sort(t: Array, z: Array, labels: tuple[Array, Array]) -> tuple[Array, Array, tuple]:
-    """Swap neighbours on the diagonal until the first label is ascending."""
+def _turn(t: Array, z: Array, i: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """Make an eigenvector `(first, second)` of a diagonal block the first vector of the block."""
+    size = jnp.sqrt(jnp.abs(first) ** 2 + jnp.abs(second) ** 2)
+    usable = size > 0.0
+    size = jnp.where(usable, size, 1.0)
+    x, y = jnp.where(usable, first / size, 0.0), jnp.where(usable, second / size, 1.0)
 
-    def descents(labels) -> Array:
-        return labels[0][:-1] > labels[0][1:]
+    def columns(a: Array) -> Array:
+        pair = lax.dynamic_slice_in_dim(a, i, 2, axis=1)
+        a_0, a_1 = pair[:, 0], pair[:, 1]
+        turned = jnp.stack([a_0 * x + a_1 * y, a_1 * jnp.conj(x) - a_0 * jnp.conj(y)], axis=1)
+        return lax.dynamic_update_slice_in_dim(a, turned, i, axis=1)
+
+    t = jnp.conj(columns(jnp.conj(columns(t)).T)).T
+    return t, columns(z)
+
+
+def _complex_form(t: Array, z: Array, opens: Array) -> tuple[Array, Array]:
+    """The complex form of a real Schur form, positive imaginary parts first, pairs exact."""
+    dtype = jnp.result_type(t.dtype, jnp.complex64)
+
+    def step(i, form):
+        t, z = form
+        (a, b), (c, d) = lax.dynamic_slice(t, (i, i), (2, 2))
+        half = 0.5 * (a - d)
+        root = jnp.sqrt(half * half + b * c)
+        root = jnp.where(root.imag < 0.0, -root, root)
+        mean = (0.5 * (a + d)).real
+        turned, z = _turn(t, z, i, jnp.where(opens[i], half + root, 1.0), jnp.where(opens[i], c, 0))
+        values = lax.complex(mean, jnp.abs(root.imag))
+        block = jnp.stack(
+            [jnp.stack([values, turned[i, i + 1]]), jnp.stack([0.0 * values, jnp.conj(values)])]
+        )
+        block = jnp.where(opens[i], block, lax.dynamic_slice(turned, (i, i), (2, 2)))
+        return lax.dynamic_update_slice(turned, block, (i, i)), z
+
+    return lax.fori_loop(0, t.shape[0] - 1, step, (t.astype(dtype), z.astype(dtype)))
+
+
+def _sort(t: Array, z: Array, labels: Array) -> tuple[Array, Array]:
+    """Swap neighbours on the diagonal until their labels are ascending."""
+    if t.shape[0] < 2:
+        return t, z
+
+    def descents(labels: Array) -> Array:
+        return labels[:-1] > labels[1:]
 
     def swap(state):
         t, z, labels = state
         i = jnp.argmax(descents(labels))
-        block = lax.dynamic_slice(t, (i, i), (2, 2))
-        first, second = block[0, 1], block[1, 1] - block[0, 0]
-        size = jnp.sqrt(jnp.abs(first) ** 2 + jnp.abs(second) ** 2)
-        usable = size > 0.0
-        size = jnp.where(usable, size, 1.0)
-        # The eigenvector of the second value becomes the first basis vector.
-        x, y = jnp.where(usable, first / size, 0.0), jnp.where(usable, second / size, 1.0)
-        turn = jnp.stack([jnp.stack([x, -jnp.conj(y)]), jnp.stack([y, jnp.conj(x)])])
-        rows = mm(adjoint(turn), lax.dynamic_slice_in_dim(t, i, 2, axis=0))
-        t = lax.dynamic_update_slice_in_dim(t, rows, i, axis=0)
-        columns = mm(lax.dynamic_slice_in_dim(t, i, 2, axis=1), turn)
-        t = lax.dynamic_update_slice_in_dim(t, columns, i, axis=1)
-        exchanged = jnp.diag(jnp.stack([block[1, 1], block[0, 0]]))
-        corner = lax.dynamic_slice(t, (i, i), (2, 2))
-        corner = exchanged.at[0, 1].set(corner[0, 1])
-        t = lax.dynamic_update_slice(t, corner, (i, i))
-        columns = mm(lax.dynamic_slice_in_dim(z, i, 2, axis=1), turn)
-        z = lax.dynamic_update_slice_in_dim(z, columns, i, axis=1)
-        pairs = (lax.dynamic_slice_in_dim(label, i, 2)[::-1] for label in labels)
-        labels = tuple(
-            lax.dynamic_update_slice_in_dim(label, pair, i, axis=0)
-            for label, pair in zip(labels, pairs, strict=True)
-        )
-        return t, z, labels
+        first, second = t[i, i], t[i + 1, i + 1]
+        t, z = _turn(t, z, i, t[i, i + 1], second - first)
+        t = t.at[i, i].set(second).at[i + 1, i + 1].set(first).at[i + 1, i].set(0.0)
+        pair = lax.dynamic_slice_in_dim(labels, i, 2)[::-1]
+        return t, z, lax.dynamic_update_slice_in_dim(labels, pair, i, axis=0)
 
-    return lax.while_loop(lambda state: jnp.any(descents(state[2])), swap, (t, z, labels))
+    going = lax.while_loop(lambda state: jnp.any(descents(state[2])), swap, (t, z, labels))
+    return going[0], going[1]
+
+
+def leading_pairs(h: Array, order: Order, count: int) -> tuple[Array, Array, Array]:
+    """The first `count` eigenvalues, their vectors of length 1 as columns, the other values."""
+    form = ordered_schur(h, order, count)
+    theta = jnp.diagonal(form.t)
+    return theta[:count], leading_vectors(form, count), theta[count:]
+
+
+def leading_vectors(form: OrderedSchur, count: int) -> Array:
+    """The eigenvectors of the first `count` values, columns of length 1.
+
+    By substitution in the Schur form. Where two values and their coupling differ from a multiple
+    of the identity by rounding, the Schur vectors themselves are taken: a solver that divides
+    rounding by rounding makes nearly dependent vectors of a multiplet.
+    """
+    t, k = form.t, count
+    scale, real = jnp.max(jnp.abs(t)), jnp.finfo(t.dtype).dtype
+    noise = tolerances.block_residual_rtol(real) * scale
+    close = tolerances.cluster_rtol(real) * scale
+    leading = t[:k, :k]
+    index = jnp.arange(k)
+
+    def substitute(step, y):
+        i = k - 1 - step
+        row = jnp.where(index > i, leading[i], 0.0)
+        known = mm(row[None], y)[0]
+        gap = jnp.diagonal(leading) - leading[i, i]
+        same = (jnp.abs(gap) <= close) & (jnp.abs(known) <= noise)
+        gap = jnp.where(jnp.abs(gap) <= tolerances.epsilon(real) * scale, noise, gap)
+        gap = jnp.where(gap == 0.0, 1.0, gap)
+        new = jnp.where(same | (index <= i), y[i], known / gap)
+        return y.at[i].set(new)
+
+    y = lax.fori_loop(0, k, substitute, jnp.eye(k, dtype=t.dtype))
+    y = y / jnp.sqrt(jnp.sum(jnp.abs(y) ** 2, axis=0))
+    return mm(form.z[:, :k], y)
 
 
 def leading_basis(form: OrderedSchur, count: Array, limit: int, real: bool) -> Array:
