@@ -48,10 +48,14 @@ def ordered_schur(h: Array, order: Order, leading: int) -> OrderedSchur:
 
 def _turn(t: Array, z: Array, i: Array, first: Array, second: Array) -> tuple[Array, Array]:
     """Make an eigenvector `(first, second)` of a diagonal block the first vector of the block."""
+    # Scaled first: both may be so small that their squares underflow.
+    largest = jnp.maximum(jnp.abs(first), jnp.abs(second))
+    usable = largest >= jnp.finfo(largest.dtype).tiny
+    largest = jnp.where(usable, largest, 1.0)
+    first, second = first / largest, second / largest
+    first, second = jnp.where(usable, first, 0.0), jnp.where(usable, second, 1.0)
     size = jnp.sqrt(jnp.abs(first) ** 2 + jnp.abs(second) ** 2)
-    usable = size > 0.0
-    size = jnp.where(usable, size, 1.0)
-    x, y = jnp.where(usable, first / size, 0.0), jnp.where(usable, second / size, 1.0)
+    x, y = first / size, second / size
 
     def columns(a: Array) -> Array:
         pair = lax.dynamic_slice_in_dim(a, i, 2, axis=1)
@@ -66,6 +70,8 @@ def _turn(t: Array, z: Array, i: Array, first: Array, second: Array) -> tuple[Ar
 def _complex_form(t: Array, z: Array, opens: Array) -> tuple[Array, Array]:
     """The complex form of a real Schur form, positive imaginary parts first, pairs exact."""
     dtype = jnp.result_type(t.dtype, jnp.complex64)
+    if t.shape[0] < 2:
+        return t.astype(dtype), z.astype(dtype)
 
     def step(i, form):
         t, z = form
@@ -74,7 +80,10 @@ def _complex_form(t: Array, z: Array, opens: Array) -> tuple[Array, Array]:
         root = jnp.sqrt(half * half + b * c)
         root = jnp.where(root.imag < 0.0, -root, root)
         mean = (0.5 * (a + d)).real
-        turned, z = _turn(t, z, i, jnp.where(opens[i], half + root, 1.0), jnp.where(opens[i], c, 0))
+        # A block that is triangular, or so to the last digit, stays as it is.
+        first = jnp.where(opens[i], half + root, 0.0)
+        second = jnp.where(first == 0.0, 0.0, c)
+        turned, z = _turn(t, z, i, jnp.where(first == 0.0, 1.0, first), second)
         values = lax.complex(mean, jnp.abs(root.imag))
         block = jnp.stack(
             [jnp.stack([values, turned[i, i + 1]]), jnp.stack([0.0 * values, jnp.conj(values)])]
