@@ -29,7 +29,8 @@ class OrderedSchur(NamedTuple):
 
 def ordered_schur(h: Array, order: Order, leading: int) -> OrderedSchur:
     """The Schur form of `h` with its `leading` wanted eigenvalues in order, the rest behind."""
-    t, z = jax.scipy.linalg.schur(h)
+    sound = jnp.all(jnp.isfinite(h))
+    t, z = jax.scipy.linalg.schur(jnp.where(sound, h, 0.0))  # LAPACK need not see NaN
     opens = jnp.zeros((h.shape[0],), bool)
     if not jnp.iscomplexobj(h):
         opens = opens.at[:-1].set(jnp.diagonal(t, -1) != 0.0)
@@ -43,7 +44,7 @@ def ordered_schur(h: Array, order: Order, leading: int) -> OrderedSchur:
     ranks, paired = pair_rank[sorting], (opens | closes)[sorting]
     opens = paired & (ranks == jnp.append(ranks[1:], -1))
     t, z = _sort(t, z, jnp.minimum(jnp.argsort(sorting), leading))
-    return OrderedSchur(t, z, opens)
+    return OrderedSchur(jnp.where(sound, t, jnp.nan), z, opens)
 
 
 def _turn(t: Array, z: Array, i: Array, first: Array, second: Array) -> tuple[Array, Array]:

@@ -66,7 +66,7 @@ def test_values_and_both_vectors_of_matrices_with_multiplets_and_breakdown(rng):
         largest = np.take_along_axis(right, np.argmax(np.abs(right), axis=0)[None], axis=0)
         assert np.all(largest.real > 0.0)
         np.testing.assert_allclose(largest.imag, 0.0, atol=1e-15)
-    assert np.all(np.isnan(compiled(jnp.full((N, N), jnp.nan))[0]))
+    assert np.all(np.isnan(compiled(jnp.asarray(np.full((N, N), np.nan)))[0]))
 
 
 def test_condition_of_an_eigenvalue_and_the_cut_of_a_multiplet_are_reported(rng):
