@@ -129,3 +129,20 @@ def check_flat(name: str, *shapes: tuple[int, ...]) -> None:
     if any(len(shape) != 1 for shape in shapes):
         msg = f"{name} needs functions from arrays (n,) to arrays (m,), got shapes {shapes}."
         raise ValueError(msg)
+
+
+def check_columns(name: str, argument: str, value: object) -> int:
+    """The number of columns of a matrix of vectors, at least one."""
+    shape = tuple(getattr(value, "shape", ()))
+    if len(shape) != 2 or 0 in shape or shape[1] > shape[0]:
+        msg = f"{name} needs {argument} of shape (n, k) with 1 <= k <= n, got shape {shape}."
+        raise ValueError(msg)
+    return shape[1]
+
+
+def check_rows(name: str, argument: str, value: object, size: int) -> None:
+    """Refuse a matrix of vectors of another length."""
+    shape = tuple(getattr(value, "shape", ()))
+    if len(shape) != 2 or shape[0] != size:
+        msg = f"{name} needs {argument} of shape ({size}, c) here, got shape {shape}."
+        raise ValueError(msg)

@@ -33,6 +33,19 @@ class EigenInfo(NamedTuple):
     hermitian_defect: Array  # departure of the operator from its adjoint, relative to the norm
 
 
+class GeneralEigenInfo(NamedTuple):
+    """How a truncated eigensolver of a general operator ended."""
+
+    converged: Array  # whether all pairs have
+    residual_norms: Array  # (k,), of A v - w M v, recomputed, with |v| = 1
+    products: Array  # how often the operator or its adjoint was applied to a vector
+    restarts: Array
+    gap: Array  # from the values found to the nearest other one that is known
+    norm: Array  # an estimate of the norm of the operator
+    cut: Array  # whether a multiplet was cut: then the derivative is NaN
+    condition: Array  # (k,), |l| |r| / |l^H M r|; NaN where left vectors were not computed
+
+
 class SlogdetResult(NamedTuple):
     """`det(A) = sign exp(logabsdet)`."""
 

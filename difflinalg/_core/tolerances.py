@@ -240,3 +240,11 @@ def lift_rtol(dtype: DTypeLike, excess: int) -> float:
     one in which they matter by `excess` has the error `eps / lift^excess` from rounding.
     """
     return epsilon(dtype) ** (1.0 / (max(excess, 0) + 1))
+
+
+def block_residual_rtol(dtype: DTypeLike) -> float:
+    """Residual of LOBPCG, relative to the norms of the operators, that counts as converged.
+
+    16 epsilon: its vectors are combinations of three blocks, whose products round each.
+    """
+    return 16.0 * epsilon(dtype)

@@ -117,26 +117,26 @@ def eigsh(
     name = "eigsh"
     checks.check_choice(name, "which", which, WHICH)
     checks.check_choice(name, "mode", mode, ("normal",))
-    space = _vectors(name, A, M, v0)
+    space = vectors_of(name, A, M, v0)
     k = krylov_checks.check_count(name, "k", k, 1, space.size)
     shifted = sigma is not None
     is_dense_array = (is_matrix(A) and isinstance(A, jax.Array | Tracer)) or hasattr(A, "__array__")
     plan = _plan(k, which, ncv, maxiter, tol, block_size, verify, v0, space.size)
     small = plan.length + plan.block + 2 > space.size
     dense = small or (bool(is_dense_array) and which == "SM" and not shifted)
-    a, defect = _operator(name, A, space)
-    m = None if M is None else _operator(name, M, space)[0]
+    a, defect = hermitian_operator(name, A, space)
+    m = None if M is None else hermitian_operator(name, M, space)[0]
     real = jnp.finfo(space.dtype).dtype
     shift = jnp.asarray(0.0 if sigma is None else sigma, real)
     inverse = None
     if not dense:
         inverse = _inverse(name, (A, M, OPinv, Minv), a, m, shift, shifted, space)
     spec = Spec(plan, dense, shifted)
-    found = eigsh_core(Operators(a, m, inverse), _start(v0, plan.block, space), shift, spec)
+    found = eigsh_core(Operators(a, m, inverse), starting_rows(v0, plan.block, space), shift, spec)
     return _result(name, found, defect, space, return_eigenvectors, return_info)
 
 
-def _vectors(name: str, A: Operator, M: Operator | None, v0: Any) -> VectorSpace:
+def vectors_of(name: str, A: Operator, M: Operator | None, v0: Any) -> VectorSpace:
     """What vectors are, with a dtype that holds their images."""
     if is_matrix(A):
         krylov_checks.check_square(name, A.shape)
@@ -170,7 +170,7 @@ def _plan(k, which, ncv, maxiter, tol, block_size, verify, v0, size: int) -> Pla
     return Plan(k, which, length, block, restarts, float(tol), verify)
 
 
-def _operator(name: str, A: Operator, space: VectorSpace) -> tuple[Linear, Array | None]:
+def hermitian_operator(name: str, A: Operator, space: VectorSpace) -> tuple[Linear, Array | None]:
     """The operator on flat vectors; of an array the Hermitian part, and how far it is from it."""
     if not is_matrix(A):
         return on_flat(name, A, space), None
@@ -190,7 +190,7 @@ def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, spa
     if not shifted and m is None:
         return None
     if wanted is not None:
-        return _operator(name, wanted, space)[0]
+        return hermitian_operator(name, wanted, space)[0]
 
     def rows(x: Array) -> Array:
         image = a.rows(x) if shifted else jnp.zeros_like(x)
@@ -216,7 +216,7 @@ def _iterative_inverse(rows: Callable[[Array], Array], definite: bool) -> Callab
     return solve
 
 
-def _start(v0: Any, block: int, space: VectorSpace) -> Array:
+def starting_rows(v0: Any, block: int, space: VectorSpace) -> Array:
     """Rows to start from: the starting vector, and random ones."""
     leaves = jax.tree.leaves(v0)
     given = leaves and not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
@@ -227,8 +227,11 @@ def _start(v0: Any, block: int, space: VectorSpace) -> Array:
     return first if block == 1 else jnp.concatenate([first, random[1:]])
 
 
-def _result(name, found: Found, defect, space: VectorSpace, vectors: bool, info: bool) -> Any:
-    """Report what did not converge, and put the result together."""
+def judge(name: str, found: Found, defect: Array | None, space: VectorSpace):
+    """The info, and what values and vectors are multiplied by: NaN where they are not right.
+
+    Outside of transformations an exception reports what did not converge.
+    """
     fixed = jax.lax.stop_gradient(found)
     defect = fixed.defect if defect is None else jnp.maximum(fixed.defect, defect)
     is_hermitian = defect <= tolerances.hermitian_rtol(defect.dtype)
@@ -251,7 +254,12 @@ def _result(name, found: Found, defect, space: VectorSpace, vectors: bool, info:
             name, what, (fixed.w, space.columns(fixed.v), report), remedy
         )
     good = (fixed.converged > 0.0) & is_hermitian
-    guard = jnp.where(good, 1.0, jnp.nan).astype(fixed.w.dtype)
+    return report, jnp.where(good, 1.0, jnp.nan).astype(fixed.w.dtype)
+
+
+def _result(name, found: Found, defect, space: VectorSpace, vectors: bool, info: bool) -> Any:
+    """Report what did not converge, and put the result together."""
+    report, guard = judge(name, found, defect, space)
     result: list[Any] = [found.w * guard]
     if vectors:
         result.append(space.columns(found.v * guard[:, None]))

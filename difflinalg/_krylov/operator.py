@@ -54,8 +54,11 @@ class Linear:
         image = jax.eval_shape(self, example)
         return linear(lambda y: jax.linear_transpose(self, example)(y)[0], image)
 
-    def rows_dot(self, tangent: "Linear", x: Array) -> Array | None:
-        """The rows of `A_dot x` for a tangent of what the map closes over; None if it is zero."""
+    def rows_dot(self, tangent: "Linear", x: Array, apply: "Rows | None" = None) -> Array | None:
+        """The rows of `A_dot x` for a tangent of what the map closes over; None if it is zero.
+
+        Of another linear map that is made of this one, such as its adjoint, if `apply` is given.
+        """
         moving = [i for i, leaf in enumerate(tangent.smooth) if leaf is not None]
         if not moving:
             return None
@@ -64,10 +67,14 @@ class Linear:
             smooth = list(self.smooth)
             for i, leaf in zip(moving, leaves, strict=True):
                 smooth[i] = leaf
-            return replace(self, smooth=tuple(smooth)).rows(x)
+            moved = replace(self, smooth=tuple(smooth))
+            return moved.rows(x) if apply is None else apply(moved, x)
 
         leaves = [self.smooth[i] for i in moving]
         return jax.jvp(of_moving, (leaves,), ([tangent.smooth[i] for i in moving],))[1]
+
+
+Rows = Callable[[Linear, Array], Array]
 
 
 def linear(f: Callable[[Array], Array], example: Any) -> Linear:

@@ -1,4 +1,8 @@
-"""eigsh on the N = 16 Ising chain against SciPy's ARPACK on the same operator in NumPy, one run."""
+"""Eigensolvers against SciPy's with the same operators in NumPy, one run.
+
+eigsh on the N = 16 Ising chain, eigs on the transfer matrix of a matrix-product state, lobpcg on a
+Schroedinger operator with a preconditioner.
+"""
 
 import sys
 from pathlib import Path
@@ -9,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 
-from difflinalg.scipy.sparse.linalg import eigsh
+from difflinalg.scipy.sparse.linalg import eigs, eigsh, lobpcg
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "krylov"))
 import chain
@@ -76,3 +80,86 @@ def test_value_and_gradient_of_a_function_of_the_ground_state(benchmark):
     compiled = jax.jit(jax.value_and_grad(loss))
     assert np.all(np.isfinite(compiled(1.0)))
     benchmark(lambda: jax.block_until_ready(compiled(1.0)))
+
+
+BOND, GRID = 64, 64
+
+
+def transfer_matrix(numpy):
+    """`x -> sum_s A_s x A_s^T` of a matrix-product state, on flat vectors."""
+    a = np.random.default_rng(0).standard_normal((2, BOND, BOND)) / (2 * BOND) ** 0.5
+    b = numpy.asarray(a)
+
+    def apply(x):
+        x = x.reshape(BOND, BOND)
+        return (b[0] @ x @ b[0].T + b[1] @ x @ b[1].T).reshape(-1)
+
+    return apply
+
+
+TRANSFER = "transfer matrix of size 4096, k = 4, tol = 0"
+
+
+@pytest.mark.benchmark(group=TRANSFER)
+def test_scipy_eigs(benchmark):
+    operator = scipy.sparse.linalg.LinearOperator(
+        (BOND**2, BOND**2), transfer_matrix(np), dtype=float
+    )
+    benchmark(lambda: scipy.sparse.linalg.eigs(operator, 4))
+
+
+@pytest.mark.benchmark(group=TRANSFER)
+def test_eigs(benchmark):
+    apply = transfer_matrix(jnp)
+    compiled = jax.jit(lambda: eigs(apply, 4, v0=jax.ShapeDtypeStruct((BOND**2,), jnp.float64)))
+    operator = scipy.sparse.linalg.LinearOperator(
+        (BOND**2, BOND**2), transfer_matrix(np), dtype=float
+    )
+    want = scipy.sparse.linalg.eigs(operator, 4, return_eigenvectors=False)
+    np.testing.assert_allclose(np.sort(np.abs(compiled()[0])), np.sort(np.abs(want)), rtol=1e-10)
+    benchmark(lambda: jax.block_until_ready(compiled()))
+
+
+def schroedinger(numpy):
+    """An anharmonic oscillator on a periodic grid and an approximate inverse, on columns."""
+    x = np.linspace(-6.0, 6.0, GRID, endpoint=False)
+    k2 = (2.0 * np.pi * np.fft.fftfreq(GRID, x[1] - x[0])) ** 2
+    kinetic = 0.5 * (k2[:, None] + k2[None, :])
+    potential = 0.5 * (x[:, None] ** 2 + 1.3 * x[None, :] ** 2) + 0.1 * x[:, None] * x[None, :] ** 2
+    potential = np.where(potential > 20.0, 20.0, np.maximum(potential, 0.0))
+
+    def multiply(v, symbol):
+        grids = v.T.reshape(-1, GRID, GRID)
+        image = numpy.fft.ifft2(symbol * numpy.fft.fft2(grids)).real
+        return image.reshape(v.shape[1], -1).T
+
+    def apply(v):
+        return multiply(v, kinetic) + potential.reshape(-1, 1) * v
+
+    return apply, lambda v: multiply(v, 1.0 / (kinetic + 4.0))
+
+
+OSCILLATOR = "oscillator on a 64 x 64 grid, lobpcg, k = 4, tol = 1e-8"
+
+
+@pytest.mark.benchmark(group=OSCILLATOR)
+def test_scipy_lobpcg(benchmark):
+    apply, inverse = schroedinger(np)
+    x = np.random.default_rng(0).standard_normal((GRID**2, 4))
+    benchmark(
+        lambda: scipy.sparse.linalg.lobpcg(
+            apply, x, M=inverse, largest=False, tol=1e-8, maxiter=200
+        )
+    )
+
+
+@pytest.mark.benchmark(group=OSCILLATOR)
+def test_lobpcg(benchmark):
+    apply, inverse = schroedinger(jnp)
+    x = np.random.default_rng(0).standard_normal((GRID**2, 4))
+    compiled = jax.jit(lambda x: lobpcg(apply, x, M=inverse, largest=False, tol=1e-8, maxiter=200))
+    w, _ = scipy.sparse.linalg.lobpcg(
+        schroedinger(np)[0], x, M=schroedinger(np)[1], largest=False, tol=1e-8, maxiter=200
+    )
+    np.testing.assert_allclose(compiled(x)[0], w, rtol=1e-10)
+    benchmark(lambda: jax.block_until_ready(compiled(x)))

@@ -161,6 +161,18 @@ def test_generalised_problem(rng, kind):
     np.testing.assert_allclose(a @ v, m @ v * got, atol=1e-11)
 
 
+def test_shifted_generalised_problem_with_a_given_inverse(rng):
+    import scipy.linalg
+
+    a, m = hermitian(rng, np.linspace(-3, 3, N)), hermitian(rng, np.linspace(1.0, 2.0, N))
+    w = scipy.linalg.eigh(a, m, eigvals_only=True)
+    inverse = jnp.linalg.inv(a - 0.4 * m)
+    got, v = eigsh(a, 3, m, sigma=0.4, OPinv=lambda x: inverse @ x)
+    np.testing.assert_allclose(got, np.sort(w[np.argsort(np.abs(w - 0.4))[:3]]), atol=1e-11)
+    np.testing.assert_allclose(v.conj().T @ m @ v, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(a @ v, m @ v * got, atol=1e-10)
+
+
 def test_operator_that_is_not_hermitian_is_detected(rng):
     a = jnp.asarray(rng.standard_normal((N, N)))
     for operator, v0 in ((a, None), (lambda x: a @ x, jnp.ones(N))):
