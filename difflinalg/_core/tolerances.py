@@ -231,3 +231,22 @@ def branch_rtol(dtype: DTypeLike) -> float:
     errors of `eps^(1/2)`, those of the third are fourfold and have errors of `eps^(1/4)`.
     """
     return epsilon(dtype) ** 0.25
+
+
+# Krylov solves and functions of operators.
+
+
+def bound_slack(dtype: DTypeLike) -> float:
+    """By what factor a recomputed residual may exceed the bound that an iteration stopped at.
+
+    `1 + eps^(1/4)`: the residual of the recursion and the true one agree to a few digits there.
+    """
+    return 1.0 + epsilon(dtype) ** 0.25
+
+
+def attainable_rtol(dtype: DTypeLike) -> float:
+    """Residual of a linear solve, relative to `|b| + |A| |x|`, below which there is rounding only.
+
+    16 epsilon, as the solves inside of other rules.
+    """
+    return 16.0 * epsilon(dtype)

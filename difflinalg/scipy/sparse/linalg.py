@@ -2,8 +2,10 @@
 
 from difflinalg._core.krylov_checks import NotConverged as NotConverged
 from difflinalg._core.results import EigenInfo as EigenInfo
+from difflinalg._core.results import LsmrResult as LsmrResult
 from difflinalg._krylov.eigsh import eigsh as eigsh
 from difflinalg._krylov.linear_map import SolveInfo as SolveInfo
+from difflinalg._krylov.lsmr import lsmr as lsmr
 from difflinalg._krylov.solve import bicgstab as bicgstab
 from difflinalg._krylov.solve import cg as cg
 from difflinalg._krylov.solve import gmres as gmres
