@@ -73,3 +73,11 @@ class LsmrResult(NamedTuple):
     norma: Array  # estimate of the Frobenius norm of A
     conda: Array  # estimate of the condition number of A
     normx: Array
+
+
+class FunctionInfo(NamedTuple):
+    """How the product of a function of an operator and vectors was found."""
+
+    converged: Array
+    error: Array  # an estimate, relative to the norm of the result
+    products: Array  # how often the operator was applied to a vector
