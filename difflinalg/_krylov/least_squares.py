@@ -247,10 +247,10 @@ def _pseudo_solve_transpose(spec: Spec, *arrays: Array) -> Array:
 
 @partial(lsmr_core.defjvp, symbolic_zeros=True)
 def _lsmr_core_jvp(spec: Spec, primals: Any, tangents: Any) -> tuple[Solution, Solution]:
-    found = lsmr_core(*primals, spec)
-    constants = jax.tree.map(jnp.zeros_like, found)
-    x_dot = pseudo_tangent(spec, *primals, found.x, *tangents)
-    return found, constants._replace(x=x_dot)
+    (consts, b), (consts_dot, b_dot) = primals, tangents
+    found = lsmr_core(consts, b, spec)
+    x_dot = pseudo_tangent(spec, consts, b, found.x, consts_dot, b_dot)
+    return found, jax.tree.map(jnp.zeros_like, found)._replace(x=x_dot)
 
 
 @partial(pseudo_solve.defjvp, symbolic_zeros=True)

@@ -1,6 +1,6 @@
 """Against SciPy in one run: eigsh on the N = 16 Ising chain, ARPACK on the same operator in NumPy.
 
-Further expm_multiply, funm_multiply and lsmr.
+Further expm_multiply, funm_multiply, lsmr and svds.
 """
 
 import sys
@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from jax.experimental.sparse import BCOO
 
-from difflinalg.scipy.sparse.linalg import eigsh, expm_multiply, funm_multiply, lsmr
+from difflinalg.scipy.sparse.linalg import eigsh, expm_multiply, funm_multiply, lsmr, svds
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "krylov"))
 import chain
@@ -176,5 +176,28 @@ def test_lsmr(benchmark, gradient):
     want = scipy.sparse.linalg.lsmr(matrix, b, atol=1e-12, btol=1e-12)[0]
     np.testing.assert_allclose(jax.jit(value)(sparse.data), want, atol=1e-7)
     compiled = jax.jit(jax.grad(lambda data: jnp.sum(value(data) ** 2)) if gradient else value)
+    jax.block_until_ready(compiled(sparse.data))
+    benchmark(lambda: jax.block_until_ready(compiled(sparse.data)))
+
+
+@pytest.mark.benchmark(group="svds, k = 6, 40000 x 4000, 160000 entries")
+def test_scipy_svds(benchmark):
+    matrix = least_squares_problem()[0]
+    benchmark(lambda: scipy.sparse.linalg.svds(matrix, 6, return_singular_vectors=False))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.benchmark(group="svds, k = 6, 40000 x 4000, 160000 entries")
+def test_svds(benchmark, gradient):
+    matrix = least_squares_problem()[0]
+    sparse = BCOO.from_scipy_sparse(matrix)
+
+    def values(data):
+        a = BCOO((data, sparse.indices), shape=sparse.shape)
+        return svds(a, 6, return_singular_vectors=False)
+
+    want = np.sort(scipy.sparse.linalg.svds(matrix, 6, return_singular_vectors=False))
+    np.testing.assert_allclose(jax.jit(values)(sparse.data), want, rtol=1e-10)
+    compiled = jax.jit(jax.grad(lambda data: jnp.sum(values(data))) if gradient else values)
     jax.block_until_ready(compiled(sparse.data))
     benchmark(lambda: jax.block_until_ready(compiled(sparse.data)))
