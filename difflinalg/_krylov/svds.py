@@ -6,6 +6,7 @@ Hermitian operator `[[0, A], [A^H, 0]]`, which is not squared, and their derivat
 the smallest it is indefinite.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -218,7 +219,8 @@ def _operator(name: str, A: Any, v0: Any):
         inexact = jnp.issubdtype(A.dtype, jnp.inexact)
         dtype = jnp.dtype(A.dtype if inexact else jnp.result_type(float))
         matrix = A.astype(dtype)
-        return linear(matrix_product(matrix), jax.ShapeDtypeStruct((n,), dtype)), m, n, dtype
+        product = _sparse_product(matrix) if hasattr(A, "todense") else matrix_product(matrix)
+        return linear(product, jax.ShapeDtypeStruct((n,), dtype)), m, n, dtype
     if not callable(A):
         krylov_checks.refuse_operator(name, A)
     if v0 is None:
@@ -231,3 +233,17 @@ def _operator(name: str, A: Any, v0: Any):
         name, jnp.shape(v0) if not hasattr(v0, "shape") else v0.shape, image.shape
     )
     return linear(lambda x: jnp.asarray(A(x), dtype), like), image.shape[0], space.size, dtype
+
+
+def _sparse_product(a: Any) -> Callable[[Array], Array]:
+    """`x -> a x`, whose adjoint JAX can batch and transpose, which it cannot for BCOO products."""
+    a = a.to_bcoo() if hasattr(a, "to_bcoo") else a
+    if a.n_batch or a.n_dense:
+        return matrix_product(a)
+    rows, columns = a.indices[:, 0], a.indices[:, 1]
+
+    def product(x: Array) -> Array:  # indices out of bounds are padding
+        terms = a.data * x.at[columns].get(mode="fill", fill_value=0)
+        return jnp.zeros((a.shape[0],), terms.dtype).at[rows].add(terms, mode="drop")
+
+    return product

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.sparse import BCOO
 
 from difflinalg.scipy.sparse.linalg import svds
 
@@ -94,6 +95,26 @@ def test_smallest_triplets_and_their_derivatives(rng, shape, is_complex):
     assert info.restarts > 1
     want = jax.jit(lambda t: (dense(t), *jax.jvp(jax.grad(dense), (t,), (1.0,))))(0.1)
     np.testing.assert_allclose(got, want, rtol=1e-7)
+
+
+def test_gradient_of_a_sparse_matrix(rng):
+    a = jnp.asarray(rng.standard_normal((40, 30)) * (rng.uniform(size=(40, 30)) < 0.3))
+    sparse = BCOO.fromdense(a, nse=400)  # with padding
+
+    @jax.jit
+    def compute(data):
+        def loss(data):
+            return jnp.sum(svds(BCOO((data, sparse.indices), shape=a.shape), 2)[1] ** 2)
+
+        return jax.value_and_grad(loss)(data)
+
+    u, s, vh = np.linalg.svd(a)
+    value, slope = compute(sparse.data)
+    np.testing.assert_allclose(value, np.sum(s[:2] ** 2), rtol=1e-12)
+    count = int(jnp.sum(a != 0.0))
+    i, j = np.asarray(sparse.indices[:count]).T
+    want = ((u[:, :2] * (2 * s[:2])) @ vh[:2])[i, j]
+    np.testing.assert_allclose(slope[:count], want, atol=1e-10)
 
 
 def test_a_zero_singular_value_has_no_derivative():
