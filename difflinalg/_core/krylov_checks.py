@@ -146,3 +146,29 @@ def check_rows(name: str, argument: str, value: object, size: int) -> None:
     if len(shape) != 2 or shape[0] != size:
         msg = f"{name} needs {argument} of shape ({size}, c) here, got shape {shape}."
         raise ValueError(msg)
+
+
+def refuse_moving_function(name: str) -> NoReturn:
+    """Refuse a derivative with respect to what a matrix function closes over."""
+    msg = (
+        f"{name} has no derivative with respect to what the function f closes over; let the "
+        "parameter enter through the operator, or through t for f(t A)."
+    )
+    raise NotImplementedError(msg)
+
+
+def check_block(name: str, shape: tuple[int, ...], size: int) -> None:
+    """Refuse what is not one vector of `size` entries or a matrix of such columns."""
+    if len(shape) not in (1, 2) or shape[0] != size:
+        msg = f"{name} needs B of shape ({size},) or ({size}, k) for this A, got shape {shape}."
+        raise ValueError(msg)
+
+
+def check_matrix_function(name: str, shape: tuple[int, ...], size: int) -> None:
+    """Refuse a function of matrices that does not return one of the same size."""
+    if shape != (size, size):
+        msg = (
+            f"{name} needs an f that maps a matrix to its matrix function, such as "
+            f"jax.scipy.linalg.expm; from shape ({size}, {size}) it made {shape}."
+        )
+        raise ValueError(msg)

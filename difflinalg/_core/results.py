@@ -1,6 +1,6 @@
 """Named tuples that the decompositions return; fields are named as in `jax.numpy.linalg`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax import Array
 
@@ -80,3 +80,24 @@ class EigLeftResult(NamedTuple):
     eigenvalues: Array
     left_eigenvectors: Array
     eigenvectors: Array
+
+
+class LsmrResult(NamedTuple):
+    """What `lsmr` found, named as in SciPy."""
+
+    x: Any  # like the vectors that the operator acts on
+    istop: Array  # 0: x = 0; 1: A x = b; 2: least squares; 4, 5: the same, to rounding; else failed
+    itn: Array  # steps
+    normr: Array  # |b - A x|, with the damped part
+    normar: Array  # |A^H (b - A x)|
+    norma: Array  # estimate of the Frobenius norm of A
+    conda: Array  # estimate of the condition number of A
+    normx: Array
+
+
+class FunctionInfo(NamedTuple):
+    """How the product of a function of an operator and vectors was found."""
+
+    converged: Array
+    error: Array  # an estimate, relative to the norm of the result
+    products: Array  # how often the operator was applied to a vector

@@ -4,6 +4,8 @@ The unit is the machine epsilon of the (real) dtype at hand, so that a rule is a
 float32 as it is in float64.
 """
 
+import math
+
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
@@ -248,3 +250,31 @@ def block_residual_rtol(dtype: DTypeLike) -> float:
     16 epsilon: its vectors are combinations of three blocks, whose products round each.
     """
     return 16.0 * epsilon(dtype)
+
+
+# Krylov solves and functions of operators.
+
+
+def bound_slack(dtype: DTypeLike) -> float:
+    """By what factor a recomputed residual may exceed the bound that an iteration stopped at.
+
+    `1 + eps^(1/4)`: the residual of the recursion and the true one agree to a few digits there.
+    """
+    return 1.0 + epsilon(dtype) ** 0.25
+
+
+def attainable_rtol(dtype: DTypeLike) -> float:
+    """Residual of a linear solve, relative to `|b| + |A| |x|`, below which there is rounding only.
+
+    16 epsilon, as the solves inside of other rules.
+    """
+    return 16.0 * epsilon(dtype)
+
+
+def taylor_step(dtype: DTypeLike) -> float:
+    """Norm of a step of time over which an exponential is summed as a series: `-log(eps) / 6`.
+
+    6 in float64, 2.7 in float32. Terms of size `exp(6) = 400` cancel to `exp(-6)` at worst, and
+    the series has about 6 terms for a unit of the norm; longer steps take fewer but lose digits.
+    """
+    return -math.log(epsilon(dtype)) / 6.0

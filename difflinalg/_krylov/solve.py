@@ -1,15 +1,14 @@
 """Linear solves with the signatures of `jax.scipy.sparse.linalg`, and `minres`."""
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from difflinalg._core import checks, krylov_checks, tolerances
 from difflinalg._krylov import iterations
-from difflinalg._krylov.linear_map import Map, as_function, prepare, report, solve_linear
+from difflinalg._krylov.linear_map import Spec, as_function, prepare, report, solve_core
+from difflinalg._krylov.operator import Linear, linear
 from difflinalg._krylov.orthogonal import scaled_norms
 
 
@@ -48,8 +47,8 @@ def cg(
         Forward and reverse mode in any nesting, with respect to `b` and to what `A` closes over,
         by a second solve with the same method and tolerance, started from zero, its right-hand
         side scaled to norm 1. In the reverse pass the preconditioner is its adjoint. `M` and
-        `x0` are not differentiated. A derivative is as accurate as `tol` asks; a solve inside of
-        a derivative that runs out of steps is not reported, and returns its last iterate.
+        `x0` are not differentiated. A derivative is as accurate as `tol` asks, and NaN where the
+        solve inside of it has not converged.
 
     Cost:
         One product with `A` and one with `M` for each step.
@@ -171,8 +170,8 @@ def gmres(
     checks.check_choice("gmres", "solve_method", solve_method, ("batched", "incremental"))
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(b))
     restart = min(krylov_checks.check_count("gmres", "restart", restart, 1, 1 << 30), max(size, 1))
-    method = partial(iterations.gmres_iteration, restart=restart)
-    return _solve("gmres", method, (A, b, x0, M), (tol, atol, maxiter), False, return_info)
+    method, limits = iterations.gmres_iteration, (tol, atol, maxiter)
+    return _solve("gmres", method, (A, b, x0, M), limits, False, return_info, restart)
 
 
 def minres(
@@ -225,33 +224,30 @@ def minres(
     return _solve("minres", method, (A, b, x0, M), (tol, atol, maxiter), True, return_info)
 
 
-def _solve(name, iteration, problem, limits, hermitian: bool, return_info: bool):
+def _solve(name, iteration, problem, limits, hermitian: bool, return_info: bool, restart=None):
     A, b, x0, M = problem
     tol, atol, maxiter = limits
     space = prepare(name, A, b, (M,))
 
-    def on_flat(f: Any) -> Map:
+    def on_flat(f: Any) -> Linear:
         g = as_function(f)
-        return lambda x: space.flatten(g(space.unflatten(x)))
+        return linear(lambda x: space.flatten(g(space.unflatten(x))), space.example)
 
-    apply = on_flat(A)
-    precondition = (lambda x: x) if M is None else on_flat(M)
+    a = on_flat(A)
+    precondition = None if M is None else on_flat(M)
     rhs = space.flatten(b)
     start = None
     if x0 is not None:
         tree = jax.eval_shape(space.unflatten, space.example)
         krylov_checks.check_same_vectors(name, tree, x0)
-        start = jax.lax.stop_gradient(space.flatten(x0))
+        start = space.flatten(x0)
     size = scaled_norms(jax.lax.stop_gradient(rhs))
     # Relative to the unit right-hand side of the iteration; a derivative has the relative part.
-    relative = jnp.maximum(tol, atol / jnp.where(size > 0.0, size, 1.0))
+    relative = jnp.maximum(tol, atol / jnp.where(size > 0.0, size, 1.0)).astype(size.dtype)
     steps = 10 * space.size if maxiter is None else maxiter
-
-    def method(operator: Map, inverse: Map, unit: Array, first: Array):
-        return iteration(operator, inverse, unit, first, relative, steps)
-
-    x, count = solve_linear(method, apply, precondition, rhs, start, hermitian)
-    slack = 1.0 + tolerances.epsilon(rhs.dtype) ** 0.25
+    spec = Spec(iteration, steps, hermitian, restart)
+    x, count = solve_core(a, precondition, rhs, start, relative, spec)
+    slack = tolerances.bound_slack(rhs.dtype)
     floor = tolerances.epsilon(rhs.dtype) * size
-    x, info = report(name, apply, x, rhs, count, slack * relative * size + floor)
+    x, info = report(name, a, x, rhs, count, slack * relative * size + floor)
     return space.unflatten(x), (info if return_info else None)

@@ -1,7 +1,7 @@
-"""Eigensolvers against SciPy's with the same operators in NumPy, one run.
+"""Krylov methods against SciPy's with the same operators in NumPy, one run.
 
 eigsh on the N = 16 Ising chain, eigs on the transfer matrix of a matrix-product state, lobpcg on a
-Schroedinger operator with a preconditioner.
+Schroedinger operator with a preconditioner; expm_multiply, funm_multiply, lsmr and svds.
 """
 
 import sys
@@ -11,9 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse.linalg
+from jax.experimental.sparse import BCOO
 
-from difflinalg.scipy.sparse.linalg import eigs, eigsh, lobpcg
+from difflinalg.scipy.sparse.linalg import (
+    eigs,
+    eigsh,
+    expm_multiply,
+    funm_multiply,
+    lobpcg,
+    lsmr,
+    svds,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "krylov"))
 import chain
@@ -163,3 +173,123 @@ def test_lobpcg(benchmark):
     )
     np.testing.assert_allclose(compiled(x)[0], w, rtol=1e-10)
     benchmark(lambda: jax.block_until_ready(compiled(x)))
+
+
+LENGTH = 40_000
+
+
+def laplacian():
+    """The second difference, as a function on arrays of NumPy or JAX, and as a CSR matrix."""
+
+    def apply(x):
+        y = -2.0 * x
+        if isinstance(x, np.ndarray):
+            y[1:] += x[:-1]
+            y[:-1] += x[1:]
+            return y
+        return y.at[1:].add(x[:-1]).at[:-1].add(x[1:])
+
+    near = np.ones(LENGTH - 1)
+    matrix = scipy.sparse.diags_array([near, -2.0 * np.ones(LENGTH), near], offsets=[-1, 0, 1])
+    return apply, matrix.tocsr()
+
+
+def smooth_vector():
+    return np.random.default_rng(0).standard_normal(LENGTH)
+
+
+@pytest.mark.benchmark(group="exp(5 i laplacian) v, n = 40000")
+def test_scipy_expm_multiply(benchmark):
+    matrix, v = 5j * laplacian()[1], smooth_vector()
+    benchmark(lambda: scipy.sparse.linalg.expm_multiply(matrix, v))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.benchmark(group="exp(5 i laplacian) v, n = 40000")
+def test_expm_multiply(benchmark, gradient):
+    apply, v = laplacian()[0], jnp.asarray(smooth_vector() + 0j)
+
+    def value(t):
+        return expm_multiply(lambda x: 1j * t * apply(x), v, traceA=-10j * LENGTH)
+
+    found = jax.jit(value)(5.0)
+    want = scipy.sparse.linalg.expm_multiply(5j * laplacian()[1], np.asarray(v))
+    np.testing.assert_allclose(found, want, atol=1e-9)
+    loss = jax.grad(lambda t: jnp.real(value(t)[0])) if gradient else value
+    compiled = jax.jit(loss)
+    jax.block_until_ready(compiled(5.0))
+    benchmark(lambda: jax.block_until_ready(compiled(5.0)))
+
+
+@pytest.mark.benchmark(group="exp(laplacian) v by a Krylov space, n = 40000")
+def test_scipy_funm_multiply(benchmark):
+    matrix, v = laplacian()[1], smooth_vector()
+    function = getattr(scipy.sparse.linalg, "funm_multiply_krylov", None)
+    if function is None:
+        pytest.skip("this SciPy has no funm_multiply_krylov")
+    benchmark(lambda: function(scipy.linalg.expm, matrix, v, assume_a="her", rtol=1e-10))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.benchmark(group="exp(laplacian) v by a Krylov space, n = 40000")
+def test_funm_multiply(benchmark, gradient):
+    apply, v = laplacian()[0], jnp.asarray(smooth_vector())
+
+    def value(t):
+        f = jax.scipy.linalg.expm
+        return funm_multiply(f, apply, v, t=t, assume_a="her", rtol=1e-10, ncv=40)
+
+    compiled = jax.jit(jax.grad(lambda t: value(t)[0]) if gradient else value)
+    assert np.all(np.isfinite(compiled(1.0)))
+    benchmark(lambda: jax.block_until_ready(compiled(1.0)))
+
+
+def least_squares_problem():
+    matrix = scipy.sparse.random_array((LENGTH, 4000), density=1e-3, rng=np.random.default_rng(1))
+    return matrix.tocsr(), smooth_vector()
+
+
+@pytest.mark.benchmark(group="lsmr, 40000 x 4000, 160000 entries")
+def test_scipy_lsmr(benchmark):
+    matrix, b = least_squares_problem()
+    benchmark(lambda: scipy.sparse.linalg.lsmr(matrix, b, atol=1e-10, btol=1e-10))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.benchmark(group="lsmr, 40000 x 4000, 160000 entries")
+def test_lsmr(benchmark, gradient):
+    matrix, b = least_squares_problem()
+    sparse = BCOO.from_scipy_sparse(matrix)
+
+    def value(data):
+        a = BCOO((data, sparse.indices), shape=sparse.shape)
+        return lsmr(a, jnp.asarray(b), atol=1e-10, btol=1e-10).x
+
+    want = scipy.sparse.linalg.lsmr(matrix, b, atol=1e-12, btol=1e-12)[0]
+    np.testing.assert_allclose(jax.jit(value)(sparse.data), want, atol=1e-7)
+    compiled = jax.jit(jax.grad(lambda data: jnp.sum(value(data) ** 2)) if gradient else value)
+    jax.block_until_ready(compiled(sparse.data))
+    benchmark(lambda: jax.block_until_ready(compiled(sparse.data)))
+
+
+@pytest.mark.benchmark(group="svds, k = 6, 40000 x 4000, 160000 entries")
+def test_scipy_svds(benchmark):
+    matrix = least_squares_problem()[0]
+    benchmark(lambda: scipy.sparse.linalg.svds(matrix, 6, return_singular_vectors=False))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.benchmark(group="svds, k = 6, 40000 x 4000, 160000 entries")
+def test_svds(benchmark, gradient):
+    matrix = least_squares_problem()[0]
+    sparse = BCOO.from_scipy_sparse(matrix)
+
+    def values(data):
+        a = BCOO((data, sparse.indices), shape=sparse.shape)
+        return svds(a, 6, return_singular_vectors=False)
+
+    want = np.sort(scipy.sparse.linalg.svds(matrix, 6, return_singular_vectors=False))
+    np.testing.assert_allclose(jax.jit(values)(sparse.data), want, rtol=1e-10)
+    compiled = jax.jit(jax.grad(lambda data: jnp.sum(values(data))) if gradient else values)
+    jax.block_until_ready(compiled(sparse.data))
+    benchmark(lambda: jax.block_until_ready(compiled(sparse.data)))

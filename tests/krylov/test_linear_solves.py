@@ -68,11 +68,20 @@ def test_tiny_cotangents_in_single_precision_do_not_underflow(rng, name):
     a, _, b = (x.astype(jnp.float32) for x in problem(rng, name, False))
 
     @jax.jit
-    def gradient(b, scale):
-        return jax.grad(lambda b: scale * jnp.sum(ALL[name](a, b, tol=1e-6)[0]))(b)
+    def derivatives(b, scale):
+        def loss(b):
+            return scale * jnp.sum(ALL[name](a, b, tol=1e-6)[0])
 
-    tiny, unit = gradient(b, 1e-30), gradient(b, 1.0)
-    np.testing.assert_allclose(tiny * 1e30, unit, rtol=1e-4)
+        def tangent(s):
+            return jax.jvp(lambda t: ALL[name](a + t * a, b, tol=1e-6)[0], (0.0,), (s,))[1]
+
+        def cubic(t):
+            return loss(b * t**3)
+
+        return jax.grad(loss)(b), tangent(scale), jax.jvp(jax.grad(cubic), (1.0,), (1.0,))[1]
+
+    for tiny, unit in zip(derivatives(b, 1e-30), derivatives(b, 1.0), strict=True):
+        np.testing.assert_allclose(tiny * 1e30, unit, rtol=1e-3, atol=1e-5)
     assert np.all(np.isfinite(ALL[name](a, b * 1e-30, tol=1e-6)[0]))
     np.testing.assert_allclose(ALL[name](a, 0.0 * b)[0], 0.0)
 
@@ -124,3 +133,33 @@ def test_arguments_that_do_not_fit_are_refused():
         gmres(lambda x: x[:2], jnp.ones(3))
     with pytest.raises(TypeError, match="got str"):
         minres("a", jnp.ones(3))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_solve_inside_of_a_derivative_that_does_not_converge_is_nan(rng, name):
+    """One step solves for an eigenvector, but not for the right-hand side of the derivative."""
+    d = jnp.asarray(rng.uniform(1.0, 9.0, N))
+    b, c = jnp.eye(N)[0], jnp.asarray(rng.standard_normal(N))
+    x0 = 0.5 * b / d[0]
+
+    def found(d, b, maxiter):
+        restart = dict(restart=3) if name == "gmres" else {}
+        return ALL[name](lambda x: d * x, b, x0, tol=1e-10, maxiter=maxiter, **restart)[0]
+
+    def loss(d, maxiter):
+        return jnp.sum(c * found(d, b, maxiter))
+
+    def derivatives(d, maxiter):
+        return (
+            found(d, b, maxiter),
+            jax.jvp(lambda b: found(d, b, maxiter), (b,), (c,))[1],
+            jax.grad(loss)(d, maxiter),
+            jax.jvp(lambda d: jax.grad(loss)(d, maxiter), (d,), (c,))[1][0],
+        )
+
+    few, many = jax.jit(lambda d: [derivatives(d, maxiter) for maxiter in (1, 100)])(d)
+    np.testing.assert_allclose(few[0], b / d, rtol=1e-12)
+    assert all(np.any(np.isnan(x)) for x in few[1:])
+    want = (b / d, c / d, jnp.zeros(N).at[0].set(-c[0] / d[0] ** 2), 2 * c[0] ** 2 / d[0] ** 3)
+    for got, exact in zip(many, want, strict=True):
+        np.testing.assert_allclose(got, exact, atol=1e-9)
