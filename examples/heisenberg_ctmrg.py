@@ -36,12 +36,12 @@ from jax import Array
 from scipy.optimize import minimize
 
 # The number of states must not change along a line search: only exact multiplets are kept whole.
-DOUBLE = DEFAULTS._replace(multiplet_rtol=1e-6)
+DOUBLE = DEFAULTS._replace(multiplet_rtol=1e-6, fixed_point_rtol=1e-9, solver_rtol=1e-9)
 SINGLE = DEFAULTS._replace(
     spectrum_tol=3e-6, fixed_point_rtol=3e-5, solver_rtol=3e-5, multiplet_rtol=1e-3
 )
 SETTINGS = ("model", "D", "chi", "starts", "start_chi", "delta", "J2", "g", "seed", "float32")
-START_EVALUATIONS = 220
+START_EVALUATIONS = 180
 RESTARTS = 3  # of the optimiser, where a step led to an environment that does not converge
 
 
