@@ -20,8 +20,9 @@ orthogonal `u` with `u E' u^T = E`, computed from the very `E'` that is differen
 in the derivative; and `implicit.fixed_point`, which checks that the fixed point is one.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,7 @@ class Options(NamedTuple):
 
 
 DEFAULTS = Options()
+Step = Callable[[Any], tuple[Any, Array, Array]]  # an environment, its spectrum, states kept
 
 
 def start(boundary: Array, chi: int) -> Environment:
@@ -126,14 +128,24 @@ def _intertwiner(olds: Array, news: Array, guess: Array) -> Array:
     diagonal = partial(jnp.diagonal, axis1=1, axis2=2)
     squares = jnp.sum(olds**2, (0, 1))[:, None] + jnp.sum(news**2, (0, 2))
     squares = squares - 2.0 * diagonal(olds).T @ diagonal(news)
-    scale = jnp.where(squares > 0.0, 1.0 / jnp.sqrt(jnp.where(squares > 0.0, squares, 1.0)), 1.0)
-    tiny = jnp.finfo(guess.dtype).eps
 
-    def mismatch(h):
-        return olds @ (scale * h) - (scale * h) @ news
+    def mismatch(g):
+        return olds @ g - g @ news
 
     def transposed(r):
-        return scale * (jnp.einsum("aji,ajk->ik", olds, r) - jnp.einsum("aij,akj->ik", r, news))
+        return jnp.einsum("aji,ajk->ik", olds, r) - jnp.einsum("aij,akj->ik", r, news)
+
+    left, _, right = jnp.linalg.svd(closest_solution(mismatch, transposed, squares, guess))
+    return left @ right
+
+
+def closest_solution(mismatch, adjoint, squares: Array, guess: Array) -> Array:
+    """The solution of `mismatch(g) = 0` closest to `guess`, by conjugate gradients.
+
+    `squares` scales the unknowns: the squares of the columns of the matrix, or nearly so.
+    """
+    scale = jnp.where(squares > 0.0, 1.0 / jnp.sqrt(jnp.where(squares > 0.0, squares, 1.0)), 1.0)
+    tiny = jnp.finfo(guess.dtype).eps
 
     def unfinished(state):
         h, r, _, slope, count = state
@@ -142,19 +154,17 @@ def _intertwiner(olds: Array, news: Array, guess: Array) -> Array:
 
     def descend(state):
         h, r, p, slope, count = state
-        q = mismatch(p)
-        alpha = slope / jnp.sum(q**2)
+        q = mismatch(scale * p)
+        alpha = slope / jnp.sum(jnp.abs(q) ** 2)
         h, r = h + alpha * p, r - alpha * q
-        z = transposed(r)
-        new_slope = jnp.sum(z**2)
+        z = scale * adjoint(r)
+        new_slope = jnp.sum(jnp.abs(z) ** 2)
         return h, r, z + new_slope / slope * p, new_slope, count + 1
 
-    h = guess / scale
-    r = -mismatch(h)
-    z = transposed(r)
-    solution = lax.while_loop(unfinished, descend, (h, r, z, jnp.sum(z**2), 0))[0] * scale
-    left, _, right = jnp.linalg.svd(solution)
-    return left @ right
+    r = -mismatch(guess)
+    z = scale * adjoint(r)
+    first = (guess / scale, r, z, jnp.sum(jnp.abs(z) ** 2), 0)
+    return lax.while_loop(unfinished, descend, first)[0] * scale
 
 
 def aligned_step(env: Environment, a: Array, multiplet_rtol: float) -> Environment:
@@ -166,54 +176,37 @@ def aligned_step(env: Environment, a: Array, multiplet_rtol: float) -> Environme
 
 
 class _State(NamedTuple):
-    env: Environment
+    env: Any
     spectrum: Array
     change: Array
     kept: Array
     steps: Array
 
 
-def _iterate(env: Environment, a: Array, options: Options) -> _State:
+def _iterate(step: Step, env: Any, options: Options) -> _State:
     """Steps until the corner spectrum stands still; not differentiated."""
 
     def unfinished(state: _State):
         return (state.change > options.spectrum_tol) & (state.steps < options.max_steps)
 
     def advance(state: _State) -> _State:
-        env, spectrum, kept = step(state.env, a, options.multiplet_rtol)
+        env, spectrum, kept = step(state.env)
         change = jnp.linalg.norm(jnp.abs(spectrum) - jnp.abs(state.spectrum))
         return _State(env, spectrum, change, kept, state.steps + 1)
 
-    nothing = jnp.zeros_like(env.corner[0])
-    infinite = jnp.full_like(nothing[0], jnp.inf)
-    zero = jnp.zeros((), jnp.int32)
-    return lax.while_loop(unfinished, advance, _State(env, nothing, infinite, zero, zero))
+    nothing = jnp.zeros_like(env.corner[..., 0], jnp.finfo(env.corner.dtype).dtype)
+    infinite = jnp.full((), jnp.inf, nothing.dtype)
+    kept = jnp.zeros(env.corner.shape[:-2], jnp.int32)
+    first = _State(env, nothing, infinite, kept, jnp.zeros((), jnp.int32))
+    return lax.while_loop(unfinished, advance, first)
 
 
-def environment(
-    a: Array, initial: Environment, options: Options = DEFAULTS
-) -> tuple[Environment, Info]:
-    """The converged environment of `a`, differentiable with respect to `a` to any order.
-
-    Args:
-        a: shape `(d, d, d, d)`, real, symmetric under rotations and reflections of its legs.
-        initial: what the iteration starts from: `start(boundary, chi)`, or the environment of
-            a similar tensor. It is not differentiated.
-        options: tolerances and limits.
-
-    Returns:
-        The environment, and `Info`. An environment that has not converged is NaN, and outside
-        of jit an exception (`implicit.NotConvergedError`).
-    """
-    check_symmetric(a)
-    found = _iterate(*lax.stop_gradient((initial, a)), options)
+def converged(step: Step, aligned: Any, initial: Any, a: Array, options: Options):
+    """The fixed point of `aligned(env, a)`, found with `step(env)`, and how it was found."""
+    found = _iterate(step, lax.stop_gradient(initial), options)
     _raise_unless_still(found, options)
-
-    def f(env, a):
-        return aligned_step(env, a, options.multiplet_rtol)
-
     fixed = implicit.fixed_point(
-        f,
+        aligned,
         found.env,
         a,
         rtol=options.fixed_point_rtol,
@@ -240,6 +233,33 @@ def _raise_unless_still(found: _State, options: Options) -> None:
         "steps; allow more max_steps"
     )
     raise implicit.NotConvergedError(msg, found.env, found)
+
+
+def environment(
+    a: Array, initial: Environment, options: Options = DEFAULTS
+) -> tuple[Environment, Info]:
+    """The converged environment of `a`, differentiable with respect to `a` to any order.
+
+    Args:
+        a: shape `(d, d, d, d)`, real, symmetric under rotations and reflections of its legs.
+        initial: what the iteration starts from: `start(boundary, chi)`, or the environment of
+            a similar tensor. It is not differentiated.
+        options: tolerances and limits.
+
+    Returns:
+        The environment, and `Info`. An environment that has not converged is NaN, and outside
+        of jit an exception (`implicit.NotConvergedError`).
+    """
+    check_symmetric(a)
+    fixed = lax.stop_gradient(a)
+
+    def advance(env):
+        return step(env, fixed, options.multiplet_rtol)
+
+    def aligned(env, a):
+        return aligned_step(env, a, options.multiplet_rtol)
+
+    return converged(advance, aligned, initial, a, options)
 
 
 def unrolled(a: Array, initial: Environment, steps: int, options: Options = DEFAULTS):

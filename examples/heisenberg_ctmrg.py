@@ -5,14 +5,19 @@ with a corner transfer matrix (dimension chi) and minimised by L-BFGS. The gradi
 converged environment.
 
     python examples/heisenberg_ctmrg.py --D 2 --chi 20
+    python examples/heisenberg_ctmrg.py --D 3 --chi 30 --output run.npz
     python examples/heisenberg_ctmrg.py --model j1j2 --J2 0.5 --output run.npz
     python examples/heisenberg_ctmrg.py --resume run.npz
+
+From D = 3 on there are local minima, and a random tensor may end in one: several starts are made
+with a smaller environment, and the best is continued with the full one.
 
 The file holds every evaluation. A run that is resumed gives them to the optimiser again, without
 computing them, and continues where it was stopped, with the same steps as if it had not been.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -31,11 +36,13 @@ from jax import Array
 from scipy.optimize import minimize
 
 # The number of states must not change along a line search: only exact multiplets are kept whole.
-DOUBLE = DEFAULTS._replace(multiplet_rtol=1e-6)
+DOUBLE = DEFAULTS._replace(multiplet_rtol=1e-6, fixed_point_rtol=1e-9, solver_rtol=1e-9)
 SINGLE = DEFAULTS._replace(
     spectrum_tol=3e-6, fixed_point_rtol=3e-5, solver_rtol=3e-5, multiplet_rtol=1e-3
 )
-SETTINGS = ("model", "D", "chi", "delta", "J2", "g", "seed", "float32")
+SETTINGS = ("model", "D", "chi", "starts", "start_chi", "delta", "J2", "g", "seed", "float32")
+START_EVALUATIONS = 180
+RESTARTS = 3  # of the optimiser, where a step led to an environment that does not converge
 
 
 def wave_function(parameters: Array, size: int) -> Array:
@@ -71,7 +78,9 @@ class Run:
     """The evaluations of a run, in order; what the optimiser calls.
 
     Attributes:
-        points, energies, gradients, seconds: one entry for each evaluation.
+        points, energies, gradients, seconds: one entry for each evaluation; energy and gradient
+            are NaN where the environment did not converge.
+        begin: the first evaluation of the current stage.
     """
 
     def __init__(self, settings: dict[str, Any], path: Path | None):
@@ -82,56 +91,66 @@ class Run:
         self.seconds: list[float] = []
         self.replayed = 0
         self._dtype = jnp.float32 if settings["float32"] else jnp.float64
+        self.stage(settings["chi"])
         self.environment = self.simplest()
-        self._evaluate = objective(tuple(sorted(settings.items())))
+
+    def stage(self, chi: int) -> None:
+        """A new descent, with environments of dimension `chi`."""
+        self.chi, self.begin, self._is_new = chi, self.replayed, True
+        self._evaluate = objective(tuple(sorted({**self.settings, "chi": chi}.items())))
 
     def simplest(self) -> Environment:
         """The environment of a boundary where bra and ket are joined."""
-        return start(trace_boundary(self.settings["D"], self._dtype), self.settings["chi"])
+        return start(trace_boundary(self.settings["D"], self._dtype), self.chi)
+
+    def best(self) -> int:
+        """The evaluation of the current stage with the lowest energy."""
+        return self.begin + int(np.nanargmin(self.energies[self.begin : self.replayed]))
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Energy and gradient, from the log as long as the optimiser repeats it."""
-        if self.replayed < len(self.points):
-            index = self.replayed
-            if np.array_equal(self.points[index], point):
-                self.replayed += 1
-                return self.energies[index], self.gradients[index]
+        index = self.replayed
+        if index < len(self.points) and not np.array_equal(self.points[index], point):
             print("\nthe optimiser leaves the recorded path here; recomputing", file=sys.stderr)
             for log in (self.points, self.energies, self.gradients, self.seconds):
                 del log[index:]
-        return self._compute(point)
+        if index == len(self.points):
+            self._compute(point)
+        self.replayed, self._is_new = index + 1, False
+        if np.isnan(self.energies[index]):
+            msg = "an environment has not converged; try another --chi or --seed"
+            raise Unconverged(msg)
+        return self.energies[index], self.gradients[index]
 
-    def _compute(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+    def _compute(self, point: np.ndarray) -> None:
         begin = time.perf_counter()
-        for initial in (self.environment, self.simplest()):
+        for initial in (self.simplest(),) if self._is_new else (self.environment, self.simplest()):
             (energy, (env, info)), gradient = self._evaluate(
                 jnp.asarray(point, self._dtype), initial
             )
             if info.converged and np.isfinite(energy) and np.all(np.isfinite(gradient)):
+                self.environment = env
                 break
         else:
-            msg = (
-                f"environment not converged after {int(info.steps)} steps: spectrum changes by "
-                f"{float(info.change):.1e}, residual {float(info.residual):.1e}; try another "
-                "--chi or --seed"
+            energy, gradient = np.nan, np.full(point.shape, np.nan)
+            print(
+                f"\nenvironment not converged after {int(info.steps)} steps: spectrum changes by "
+                f"{float(info.change):.1e}, residual {float(info.residual):.1e}",
+                file=sys.stderr,
             )
-            raise Unconverged(msg)
-        self.environment = env
         self.points.append(np.array(point, float))
         self.energies.append(float(energy))
         self.gradients.append(np.asarray(gradient, float))
         self.seconds.append(time.perf_counter() - begin)
-        self.replayed += 1
         self.report()
         if self.path is not None:
             save(self, self.path)
-        return self.energies[-1], self.gradients[-1]
 
     def report(self) -> None:
         """The progress line."""
         norm = np.linalg.norm(self.gradients[-1])
         print(
-            f"\revaluation {len(self.energies):4d}  E = {self.energies[-1]:.10f}  "
+            f"\rchi {self.chi}, evaluation {len(self.energies):4d}  E = {self.energies[-1]:.10f}  "
             f"|gradient| = {norm:.1e}  {self.seconds[-1]:.2f} s",
             end="",
             file=sys.stderr,
@@ -169,7 +188,7 @@ def load(path: Path) -> dict[str, Any]:
             data = {name: file[name] for name in file.files}
         settings = json.loads(str(data["settings"]))
         count, size = data["points"].shape
-        chi, d = settings["chi"], settings["D"] ** 2
+        chi, d = data["corner"].shape[0], settings["D"] ** 2
         shapes = {
             "energies": (count,),
             "seconds": (count,),
@@ -178,15 +197,22 @@ def load(path: Path) -> dict[str, Any]:
             "edge": (chi, chi, d),
         }
         wrong = [name for name, shape in shapes.items() if data[name].shape != shape]
-        wrong += [name for name in shapes if not np.all(np.isfinite(data[name]))]
+        known = np.isfinite(data["energies"])
+        logs = {name: data[name][known] for name in ("energies", "gradients", "seconds")}
+        logs.update(corner=data["corner"], edge=data["edge"])
+        wrong += [name for name, values in logs.items() if not np.all(np.isfinite(values))]
         wrong += [name for name in SETTINGS if name not in settings]
-        if wrong or size != 2 * d**2 or not count:
+        if wrong or size != 2 * d**2 or not count or chi not in _dimensions(settings):
             msg = f"unexpected contents: {', '.join(wrong) or 'points'}"
             raise ValueError(msg)
     except Exception as error:
         msg = f"{path} is not a readable log of this program ({error}); it is left as it is"
         raise ValueError(msg) from error
     return {**data, "settings": settings}
+
+
+def _dimensions(settings: dict[str, Any]) -> tuple[int, int]:
+    return settings["start_chi"], settings["chi"]
 
 
 def restored(data: dict[str, Any], path: Path) -> Run:
@@ -199,30 +225,59 @@ def restored(data: dict[str, Any], path: Path) -> Run:
 
 
 def optimise(run: Run, iterations: int, gtol: float) -> Any:
-    """L-BFGS from the first recorded point, or from a random tensor of the seed."""
-    size = 2 * run.settings["D"] ** 4
-    first = np.random.default_rng(run.settings["seed"]).uniform(-0.5, 1.0, size)
-    if run.settings["float32"]:
-        first = first.astype(np.float32).astype(float)
-    first = run.points[0] if run.points else first
-    options = {"maxiter": iterations, "gtol": gtol, "ftol": 1e-15, "maxcor": 20}
-    return minimize(run, first, jac=True, method="L-BFGS-B", options=options)
+    """L-BFGS from a random tensor of the seed, or from the best of several descents."""
+    settings = run.settings
+    firsts = [_random_point(settings, settings["seed"] + i) for i in range(settings["starts"])]
+    if len(firsts) == 1:
+        return _descend(run, firsts[0], maxiter=iterations, gtol=gtol)
+    found = []
+    for first in firsts:
+        run.stage(settings["start_chi"])
+        with contextlib.suppress(Unconverged):
+            _descend(run, first, maxfun=START_EVALUATIONS, gtol=1e-5)
+        if not np.all(np.isnan(run.energies[run.begin : run.replayed])):
+            found.append(run.best())
+    if not found:
+        msg = "no start has an environment that converges; try another --start-chi or --seed"
+        raise Unconverged(msg)
+    best = min(found, key=lambda index: run.energies[index])
+    run.stage(settings["chi"])
+    return _descend(run, run.points[best], maxiter=iterations, gtol=gtol)
+
+
+def _random_point(settings: dict[str, Any], seed: int) -> np.ndarray:
+    first = np.random.default_rng(seed).uniform(-0.5, 1.0, 2 * settings["D"] ** 4)
+    return first.astype(np.float32).astype(float) if settings["float32"] else first
+
+
+def _descend(run: Run, first: np.ndarray, **limits) -> Any:
+    """L-BFGS with a memory of about as many steps as there are free parameters."""
+    options = {"ftol": 1e-15, "maxcor": 100, **limits}
+    attempts = 0
+    while True:
+        try:
+            return minimize(run, first, jac=True, method="L-BFGS-B", options=options)
+        except Unconverged:
+            attempts += 1
+            if attempts > RESTARTS or np.all(np.isnan(run.energies[run.begin : run.replayed])):
+                raise
+            first = run.points[run.best()]
 
 
 def picture(path: str, run: Run) -> None:
     """Energy above the lowest one, and gradient norm, against the evaluations."""
     import matplotlib.pyplot as plt
 
-    energies = np.array(run.energies)
-    norms = np.linalg.norm(run.gradients, axis=1)
+    energies = np.array(run.energies[run.begin :])
+    norms = np.linalg.norm(run.gradients[run.begin :], axis=1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
-    left.semilogy(np.maximum(energies - energies.min(), 1e-15), ".-")
+    left.semilogy(np.maximum(energies - np.nanmin(energies), 1e-15), ".-")
     left.set_ylabel("energy per site above the lowest")
     right.semilogy(norms, ".-")
     right.set_ylabel("norm of the gradient")
     for axis in (left, right):
         axis.set_xlabel("evaluation")
-    figure.suptitle(f"{run.settings['model']}, D = {run.settings['D']}: {energies.min():.8f}")
+    figure.suptitle(f"{run.settings['model']}, D = {run.settings['D']}: {np.nanmin(energies):.8f}")
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
@@ -234,6 +289,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", choices=choices, default="heisenberg")
     parser.add_argument("--D", type=int, default=2, help="bond dimension of the wave function")
     parser.add_argument("--chi", type=int, default=20, help="dimension of the environment")
+    parser.add_argument("--starts", type=int, help="random starts (default: 1 for D = 2, else 4)")
+    parser.add_argument(
+        "--start-chi", type=int, help="chi of several starts (default: 2 D^2 + 2, at most --chi)"
+    )
     parser.add_argument("--delta", type=float, default=1.0, help="anisotropy (xxz)")
     parser.add_argument("--J2", type=float, default=0.5, help="diagonal coupling (j1j2)")
     parser.add_argument("--g", type=float, default=3.1, help="transverse field (tfim)")
@@ -248,12 +307,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--picture", help="an image file for the convergence")
     parser.add_argument("--smoke", action="store_true", help="a minute: D = 2, chi = 8")
     options = parser.parse_args(arguments)
-    if options.D < 2 or options.chi < 1 or options.iterations < 1:
-        parser.error("--D is at least 2, --chi and --iterations at least 1")
+    limits = (options.chi, options.iterations, options.starts or 1, options.start_chi or 1)
+    if options.D < 2 or min(limits) < 1:
+        parser.error("--D is at least 2, --chi, --iterations, --starts and --start-chi at least 1")
     if options.output is not None and options.output.exists():
         parser.error(f"{options.output} exists; continue it with --resume, or name another file")
     if options.smoke:
         options.D, options.chi, options.iterations = 2, 8, min(options.iterations, 15)
+    if options.starts is None:
+        options.starts = 1 if options.D == 2 else 4
+    if options.start_chi is None:
+        options.start_chi = min(options.chi, 2 * options.D**2 + 2)
     return options
 
 
@@ -278,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"\n{error}", file=sys.stderr)
         return 1
     print(file=sys.stderr)
-    best = int(np.argmin(run.energies))
+    best = run.best()
     names = {"heisenberg": (), "xxz": ("delta",), "j1j2": ("J2",), "tfim": ("g",)}
     shown = [*names[settings["model"]], "D", "chi"]
     print(f"{settings['model']}, " + ", ".join(f"{name} = {settings[name]}" for name in shown))

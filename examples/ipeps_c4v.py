@@ -30,20 +30,24 @@ class Model(NamedTuple):
     diagonals: tuple[float, ...]  # inside of a sublattice
 
 
-def model(name: str, *, delta: float = 1.0, j2: float = 0.0, g: float = 3.1) -> Model:
+def model(
+    name: str, *, delta: float = 1.0, j2: float = 0.0, g: float = 3.1, turned: bool = True
+) -> Model:
     """The Hamiltonian of a name.
 
     `heisenberg`: sum of `S.S` over neighbours; `xxz`: with `delta` times the z component;
     `j1j2`: with `j2` times `S.S` over diagonals; `tfim`: `-Z Z - g X` in Pauli matrices.
+    With `turned` the spins of one sublattice are turned as above.
     """
     spin = (0.5 * X, 0.5 * Y, 0.5 * Z)
     zero = (0.0, 0.0, 0.0)
+    one = -1.0 if turned else 1.0
     if name == "heisenberg":
-        return Model(spin, zero, (-1.0, -1.0, -1.0), zero)
+        return Model(spin, zero, (one, one, one), zero)
     if name == "xxz":
-        return Model(spin, zero, (-1.0, -1.0, -delta), zero)
+        return Model(spin, zero, (one, one, one * delta), zero)
     if name == "j1j2":
-        return Model(spin, zero, (-1.0, -1.0, -1.0), (j2, j2, j2))
+        return Model(spin, zero, (one, one, one), (j2, j2, j2))
     if name == "tfim":
         return Model((X, Z), (-g, 0.0), (0.0, -1.0), (0.0, 0.0))
     msg = f"model is one of heisenberg, xxz, j1j2, tfim, got {name!r}"

@@ -64,6 +64,7 @@ def eigh_trunc(
     which: str = "LM",
     keep_multiplets: bool = False,
     multiplet_rtol: float | None = None,
+    cluster_rtol: float | None = None,
     full: bool | None = None,
 ) -> EighTruncResult:
     """The `rank` leading eigenpairs of Hermitian matrices, `A ~ V diag(w) V^H`.
@@ -78,6 +79,8 @@ def eigh_trunc(
         multiplet_rtol: two values are equal when they differ by less than this times the
             largest magnitude (for `'LA'` and `'SA'` the width of the spectrum); `eps^(2/3)` by
             default.
+        cluster_rtol: as in `svd_trunc`; with `jnp.inf` the frame does not turn inside of its
+            space, as that of `leading_space`.
         full: whether to decompose fully (true) or by block subspace iteration (false, `'LM'`
             only), which falls back to the full decomposition where it does not converge. By
             default the iteration runs where it is clearly cheaper: `9 rank <= n`, `n >= 64`.
@@ -123,7 +126,7 @@ def eigh_trunc(
         checks.refuse_iteration("eigh_trunc", which)
     n = matrix.shape[-1]
     full = full if which == "LM" else True
-    spec = truncation("eigh_trunc", rank, n, full, keep_multiplets, multiplet_rtol)
+    spec = truncation("eigh_trunc", rank, n, full, keep_multiplets, multiplet_rtol, cluster_rtol)
     checks.refuse_nonfinite("eigh_trunc", matrix)
     return _eigh_trunc(matrix, spec, which)
 

@@ -82,6 +82,7 @@ def svd_trunc(
     *,
     keep_multiplets: bool = False,
     multiplet_rtol: float | None = None,
+    cluster_rtol: float | None = None,
     full: bool | None = None,
     core: bool = False,
 ) -> SVDTruncResult:
@@ -97,6 +98,10 @@ def svd_trunc(
             way are zero, `info.kept` counts the others.
         multiplet_rtol: two values are equal when they differ by less than this times the
             largest; `eps^(2/3)` by default.
+        cluster_rtol: kept values closer than this, times the largest, are one cluster, inside of
+            which the frames do not turn; `eps^(3/4)` by default for the first derivative. With
+            `jnp.inf` no gap between kept values matters, for losses that depend on `U`, `Vh` and
+            `U^H A V` in a covariant way, as a contracted tensor network does.
         full: whether to decompose fully (true) or by block subspace iteration (false), which
             falls back to the full decomposition where it does not converge. By default the
             iteration runs where it is clearly cheaper: `9 rank <= min(m, n)` and
@@ -141,7 +146,7 @@ def svd_trunc(
     """
     factors = checks.as_factors("svd_trunc", a)
     limit = min(factors[0].shape[-2], factors[-1].shape[-1])
-    spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol)
+    spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol, cluster_rtol)
     for factor in factors:
         checks.refuse_nonfinite("svd_trunc", factor)
     return _svd_trunc(factors, spec, bool(core))

@@ -31,6 +31,7 @@ class Truncation:
     max_products: int  # in a round of subspace iteration; 0 chooses the full decomposition
     keep_multiplets: bool
     multiplet_rtol: float
+    cluster_rtol: float | None = None
 
 
 class Deflation(NamedTuple):
@@ -54,6 +55,7 @@ def truncation(
     full: bool | None,
     keep_multiplets: bool,
     multiplet_rtol: float | None,
+    cluster_rtol: float | None = None,
 ) -> Truncation:
     """Options for keeping `rank` of `limit` values, in a block of up to three times as many.
 
@@ -66,7 +68,7 @@ def truncation(
         full = limit < 64 or 9 * rank > limit
     width = min(limit, 3 * rank if 3 * rank <= LAPACK_SERIAL else max(LAPACK_SERIAL, 2 * rank))
     products = 0 if full else max(8, limit // width)
-    return Truncation(rank, width, products, keep_multiplets, multiplet_rtol or 0.0)
+    return Truncation(rank, width, products, keep_multiplets, multiplet_rtol or 0.0, cluster_rtol)
 
 
 def truncate(block: Block, spec: Truncation, level: int, size: int, limit: int) -> Deflation:
@@ -81,6 +83,9 @@ def truncate(block: Block, spec: Truncation, level: int, size: int, limit: int) 
     magnitude = jnp.abs(block.s)
     floor = tolerances.rank_rtol(dtype, size) * magnitude[0]
     rtol = spec.multiplet_rtol or tolerances.multiplet_rtol(dtype)
+    cluster = spec.cluster_rtol
+    if cluster is None:
+        cluster = tolerances.cluster_rtol(dtype, max(level - 1, 0))
     following = jnp.concatenate([magnitude[1:], jnp.full((1,), -jnp.inf, dtype)])
     bound = (magnitude - following > rtol * magnitude[0]) | (magnitude <= floor)
     if k == limit:
@@ -98,7 +103,7 @@ def truncate(block: Block, spec: Truncation, level: int, size: int, limit: int) 
         kept.astype(dtype),
         guard,
         floor,
-        tolerances.cluster_rtol(dtype, max(level - 1, 0)) * magnitude[0],
+        cluster * magnitude[0],
         block.rounds,
     )
 

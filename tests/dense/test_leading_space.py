@@ -77,6 +77,34 @@ def test_projector_and_its_derivatives_are_those_of_the_contour_integral(case, d
     np.testing.assert_allclose(derivatives(projected, a, d, e, weight), want, rtol=1e-7)
 
 
+def by_eigh_trunc(a):
+    w = linalg.eigh_trunc(a, RANK, cluster_rtol=np.inf).eigenvectors
+    return w @ w.conj().T
+
+
+def by_svd_trunc(a):
+    u, _, vh, _ = linalg.svd_trunc(a, RANK, cluster_rtol=np.inf)
+    return 0.5 * (u @ u.conj().T + vh.conj().T @ vh)
+
+
+@partial(jax.jit, static_argnums=0)
+def reverse_derivatives(f, a, d, e, weight):
+    def reverse(a):
+        gradient = jax.grad(lambda a: jnp.real(jnp.sum(weight * f(a))))(a)
+        return jnp.real(jnp.sum(gradient * d))
+
+    return jnp.stack(jax.jvp(reverse, (a,), (e,)))
+
+
+@pytest.mark.parametrize("case", ["distinct", "closer", "opposite"])
+def test_truncations_with_one_cluster_have_the_projectors_of_the_space(case):
+    a, d, e = matrices(jnp.float64, CLUSTERS[case])
+    weight = matrices(jnp.float64)[0] @ d
+    want = derivatives(projected, a, d, e, weight)[jnp.array([1, 3])]
+    for f in (by_eigh_trunc, by_svd_trunc):
+        np.testing.assert_allclose(reverse_derivatives(f, a, d, e, weight), want, rtol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_frame_does_not_turn_inside_of_the_space(dtype):
     a, d, _ = matrices(dtype)
