@@ -1,0 +1,1 @@
+"""Taylor series through programs: the interpreter, and the series of every operation."""
