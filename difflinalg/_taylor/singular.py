@@ -216,12 +216,14 @@ def _dilated(u: Array, s: Array, v: Array) -> tuple[Array, Array]:
     m, n, rank = u.shape[-1], v.shape[-1], s.shape[-1]
     half = jnp.sqrt(jnp.asarray(0.5, s.dtype))
     u_1, v_1 = half * u[..., :rank], half * v[..., :rank]
+    no_u = jnp.zeros((*u.shape[:-1], n - rank), u.dtype)
+    no_v = jnp.zeros((*v.shape[:-1], m - rank), v.dtype)
     parts = [
         jnp.concatenate([u_1, -v_1], axis=-2),
-        jnp.concatenate([u[..., rank:], jnp.zeros_like(v[..., :, :1]).repeat(m - rank, -1)], axis=-2),
-        jnp.concatenate([jnp.zeros_like(u[..., :, :1]).repeat(n - rank, -1), v[..., rank:]], axis=-2),
+        jnp.concatenate([u[..., rank:], no_v], axis=-2),
+        jnp.concatenate([no_u, v[..., rank:]], axis=-2),
         jnp.concatenate([u_1, v_1], axis=-2)[..., ::-1],
-    ]  # fmt: skip
+    ]
     zeros = jnp.zeros((*s.shape[:-1], m + n - 2 * rank), s.dtype)
     return jnp.concatenate([-s, zeros, s[..., ::-1]], axis=-1), jnp.concatenate(parts, axis=-1)
 
