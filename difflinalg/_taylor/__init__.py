@@ -1,1 +1,1 @@
-"""Taylor series through programs: the interpreter, and the series of every operation."""
+"""Taylor arithmetic: an interpreter of traced programs, and the rules of their operations."""
