@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from difflinalg._core import taylor_checks
 from difflinalg._core.program import Program, hoist
 from difflinalg._taylor import control as _control  # noqa: F401  (the rules register themselves)
+from difflinalg._taylor import decompositions as _decompositions  # noqa: F401
 from difflinalg._taylor import elementwise as _elementwise  # noqa: F401
 from difflinalg._taylor import structural as _structural  # noqa: F401
 from difflinalg._taylor.interpreter import interpret
