@@ -27,6 +27,33 @@ def same_label(labels: Array) -> Array:
     return labels[..., :, None] == labels[..., None, :]
 
 
+def gaps(values: Array) -> Array:
+    """The distances of all pairs, shape `(..., n, n)`."""
+    return jnp.abs(values[..., :, None] - values[..., None, :])
+
+
+def noise(b: Array, gap: Array, scale: Array, orders: Array | int) -> Array:
+    """The relative error at order `orders` if a pair is kept apart, shape `(..., n, n)`.
+
+    Args:
+        b: the series in the frame of the values, shape `(K + 1, ..., n, n)`.
+        gap: the distances of pairs.
+        scale: shape `(...)`, the magnitude on which values are exact to rounding.
+        orders: how many coefficients beyond the first are used of the result.
+    """
+    growth = _growth(jnp.abs(b), jnp.where(gap > 0.0, gap, 1.0))
+    rate = _growth(norms(b)[..., None, None], scale[..., None, None])
+    ratio = growth / jnp.where(rate > 0.0, rate, 1.0)
+    return tolerances.epsilon(gap.dtype) * ratio ** jnp.asarray(orders, gap.dtype)
+
+
+def ends_of(close: Array) -> Array:
+    """Where a cluster ends, shape `(..., n - 1)`, from the pairs of ascending values in one."""
+    index = jnp.arange(close.shape[-1])
+    reach = jnp.max(jnp.where(close, index, 0), axis=-1)
+    return lax.cummax(reach, axis=reach.ndim - 1)[..., :-1] <= index[:-1]
+
+
 def boundaries(
     b: Array,
     values: Array,
@@ -35,31 +62,25 @@ def boundaries(
     cluster_rtol: float | None,
     within: Array | bool = True,
 ) -> Array:
-    """Where a cluster of `values` ends, shape `(..., n - 1)`.
+    """Where a cluster of `values` ends, by the rule of the module, shape `(..., n - 1)`.
 
     Args:
-        b: the series in the frame of `values`, shape `(K + 1, ..., n, n)`.
+        b: as in `noise`.
         values: shape `(..., n)`, its coefficient of order 0; those of pairs in `within` ascend.
-        scale: shape `(...)`, the magnitude on which `values` are exact to rounding.
-        orders: how many coefficients beyond the first are used of the result.
-        cluster_rtol: a gap, relative to `scale`, to use instead of the rule of this module.
+        scale: as in `noise`.
+        orders: as in `noise`.
+        cluster_rtol: a gap, relative to `scale`, to use instead of the rule of the module.
         within: shape `(..., n, n)`, the pairs that may be one cluster.
     """
-    gap = jnp.abs(values[..., :, None] - values[..., None, :])
-    scale = jnp.where(scale > 0.0, scale, 1.0)[..., None, None]
-    relative = gap / scale
+    gap = gaps(values)
+    scale = jnp.where(scale > 0.0, scale, 1.0)
+    relative = gap / scale[..., None, None]
     if cluster_rtol is not None:
         close = relative <= cluster_rtol
     else:
         close = relative <= tolerances.cluster_rtol(values.dtype)
-        growth = _growth(jnp.abs(b), jnp.where(gap > 0.0, gap, 1.0))
-        rate = _growth(norms(b)[..., None, None], scale)
-        ratio = growth / jnp.where(rate > 0.0, rate, 1.0)
-        noise = tolerances.epsilon(values.dtype) * ratio ** jnp.asarray(orders, values.dtype)
-        close = close | (relative < noise)
-    index = jnp.arange(values.shape[-1])
-    reach = jnp.max(jnp.where(close & within, index, 0), axis=-1)
-    return lax.cummax(reach, axis=reach.ndim - 1)[..., :-1] <= index[:-1]
+        close = close | (relative < noise(b, gap, scale, orders))
+    return ends_of(close & within)
 
 
 def _growth(size: Array, gap: Array) -> Array:

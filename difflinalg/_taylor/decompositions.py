@@ -1,7 +1,16 @@
 """Rules of the decompositions and matrix functions of this package; their series are elsewhere."""
 
-from difflinalg._dense import eigh, eigh_trunc, matrix_function, polar, svd, svd_trunc
+from difflinalg._dense import (
+    eigh,
+    eigh_trunc,
+    funm_hermitian,
+    matrix_function,
+    polar,
+    svd,
+    svd_trunc,
+)
 from difflinalg._taylor.hermitian import eigh_series
+from difflinalg._taylor.hermitian_functions import funm_series
 from difflinalg._taylor.matrix_functions import (
     frechet_series,
     matrix_function_series,
@@ -65,3 +74,8 @@ def _frechet(a, e, f, *, order):
 def _polar(a, options, *, order):
     w, p = polar.polar_core(primal(a), options)
     return tuple(map(Series, polar_series(full(a, order), w, p)))
+
+
+@operation_rule(funm_hermitian.funm_core)
+def _funm(a, arguments, function, *, order):
+    return Series(funm_series(full(a, order), arguments, function, order))

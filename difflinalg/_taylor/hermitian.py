@@ -117,7 +117,7 @@ def frame_series(
     b = _rotate(herm(a), v)
     ends = boundaries(b, w, scale, a.shape[0] - 1, cluster_rtol)
     labels = labels_of(ends)
-    mu = _mean_in_cluster(w, labels)
+    mu = mean_in_cluster(w, labels)
     blocks = block_series(b, mu, same_label(labels))
     frame = mm(v, blocks.z)
 
@@ -152,7 +152,7 @@ def _split_further(
         within = same_label(state.labels)
         ends = boundaries(b, values, scale, order - level, cluster_rtol, within)
         labels = labels_of(ends | (jnp.diff(state.labels, axis=-1) > 0))
-        mu = _mean_in_cluster(values, labels)
+        mu = mean_in_cluster(values, labels)
         # Pairs in different clusters of a level above are uncoupled, whatever their values.
         blocks = _block_series_within(b, mu, labels, state.labels)
         frame = product(mm(state.frame, w), blocks.z)
@@ -175,7 +175,7 @@ def _rotate(b: Array, w: Array) -> Array:
     return herm(mm(adjoint(w), b, w))
 
 
-def _mean_in_cluster(values: Array, labels: Array) -> Array:
+def mean_in_cluster(values: Array, labels: Array) -> Array:
     """Each value replaced by the mean of its cluster."""
     same = same_label(labels).astype(values.dtype)
     return jnp.sum(same * values[..., None, :], axis=-1) / jnp.sum(same, axis=-1)
@@ -191,7 +191,7 @@ def _eigh_in_blocks(b: Array, labels: Array) -> tuple[Array, Array]:
     single = (jnp.sum(same, axis=-1) == 1)[..., None]
     eye = jnp.eye(b.shape[-1], dtype=b.dtype)
     zero = jnp.zeros((), b.dtype)
-    centre = _mean_in_cluster(real_diagonal(b), labels)[..., None]
+    centre = mean_in_cluster(real_diagonal(b), labels)[..., None]
     inside = herm(jnp.where(same & ~single, b - centre * eye, zero))
     moved = inside + eye * lax.stop_gradient(_separation(inside, labels, single))[..., None]
     _, w = eigh_core(moved, jnp.zeros_like(centre[..., :1, 0]), 0, None)
