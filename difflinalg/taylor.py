@@ -17,6 +17,9 @@ from difflinalg._core.program import Program, hoist
 from difflinalg._taylor import control as _control  # noqa: F401  (the rules register themselves)
 from difflinalg._taylor import decompositions as _decompositions  # noqa: F401
 from difflinalg._taylor import elementwise as _elementwise  # noqa: F401
+from difflinalg._taylor import factorisations as _factorisations  # noqa: F401
+from difflinalg._taylor import implicit as _implicit  # noqa: F401
+from difflinalg._taylor import linear as _linear  # noqa: F401
 from difflinalg._taylor import structural as _structural  # noqa: F401
 from difflinalg._taylor.interpreter import interpret
 from difflinalg._taylor.series import Series, full
