@@ -21,7 +21,6 @@ from jax.extend.core import JaxprEqn
 from difflinalg._core.algebra import adjoint, diagonal_matrix, mm
 from difflinalg._dense.det import det_adjugate_in_blocks, det_core, slogdet_core
 from difflinalg._dense.lu import lu_core, lu_tangents
-from difflinalg._dense.matrix_function import frechet_derivative, matrix_function
 from difflinalg._dense.qr import qr_core, qr_tangents
 from difflinalg._taylor import arithmetic as ta
 from difflinalg._taylor.interpreter import evaluate
@@ -177,15 +176,3 @@ def block_toeplitz(a: Array) -> Array:
 def _first_row(x: Array, count: int) -> Array:
     n = x.shape[-1] // count
     return jnp.stack(jnp.split(x[:n], count, axis=-1))
-
-
-@operation_rule(matrix_function)
-def _matrix_function(a: Value, f, *, order: int) -> Value:
-    value = matrix_function(block_toeplitz(full(a, order)), f.of_blocks())
-    return Series(_first_row(value, order + 1))
-
-
-@operation_rule(frechet_derivative)
-def _frechet_derivative(a: Value, e: Value, f, *, order: int) -> Value:
-    blocks = [block_toeplitz(full(x, order)) for x in (a, e)]
-    return Series(_first_row(frechet_derivative(*blocks, f.of_blocks()), order + 1))

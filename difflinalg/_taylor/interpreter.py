@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from difflinalg._taylor.rules import find_rule
 from difflinalg._taylor.series import Value, is_series, primals
@@ -52,5 +52,6 @@ def evaluate(equation: JaxprEqn, inputs: Sequence[Value]) -> list[Value]:
     """The outputs of one equation for arrays, with all derivative rules left in place."""
     pairs = zip(equation.invars, inputs, strict=True)
     known = {atom: x for atom, x in pairs if isinstance(atom, Var)}
-    single = Jaxpr([], list(known), equation.outvars, [equation], equation.effects)
+    info = DebugInfo("jet", equation.primitive.name, None, None)
+    single = Jaxpr([], list(known), equation.outvars, [equation], equation.effects, info)
     return jaxpr_as_fun(ClosedJaxpr(single, []))(*known.values())
