@@ -20,6 +20,7 @@ from difflinalg._taylor import elementwise as _elementwise  # noqa: F401
 from difflinalg._taylor import factorisations as _factorisations  # noqa: F401
 from difflinalg._taylor import implicit as _implicit  # noqa: F401
 from difflinalg._taylor import linear as _linear  # noqa: F401
+from difflinalg._taylor import ode as _ode  # noqa: F401
 from difflinalg._taylor import structural as _structural  # noqa: F401
 from difflinalg._taylor.interpreter import interpret
 from difflinalg._taylor.series import Series, full
