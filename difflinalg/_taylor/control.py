@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
-from difflinalg._taylor.interpreter import interpret, interpret_closed
+from difflinalg._taylor.interpreter import evaluate, interpret, interpret_closed
 from difflinalg._taylor.rules import rule
-from difflinalg._taylor.series import Series, Value, full, is_series, primals
+from difflinalg._taylor.series import Series, Value, full, integral, is_series, primals, slope
 
 Flags = tuple[bool, ...]
 
@@ -34,7 +34,44 @@ def _jit(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     return _compiled(closed, order)(*inputs)
 
 
-@rule("closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+@rule("custom_jvp_call")
+def _custom_jvp_call(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    """A function with a rule for its first derivative: `y' = rule(x, x')`, one order lower.
+
+    The rule calls the function again, on series of that order. Its body need not be differentiable
+    (that of `lax.custom_root` is not), and is never followed.
+    """
+    at_zero = evaluate(equation, primals(inputs))
+    moving = [i for i, x in enumerate(inputs) if isinstance(x, Series)]
+
+    def slopes(xs: list[Array], x_dots: list[Array]) -> list[Array]:
+        def f(*parts: Array) -> list[Array]:
+            arguments = list(xs)
+            for i, part in zip(moving, parts, strict=True):
+                arguments[i] = part
+            return [y for y in evaluate(equation, arguments) if is_inexact(y)]
+
+        return jax.jvp(f, [xs[i] for i in moving], x_dots)[1]
+
+    xs = primals(inputs)
+    closed = jax.make_jaxpr(slopes)(xs, [xs[i] for i in moving])
+    rates = [slope(inputs[i].coefficients) for i in moving]
+    if order == 1:
+        y_dots = [y[None] for y in jaxpr_as_fun(closed)(*xs, *(x[0] for x in rates))]
+    else:
+        lower = [Series(x.coefficients[:-1]) if isinstance(x, Series) else x for x in inputs]
+        found = interpret_closed(closed, [*lower, *map(Series, rates)], order - 1)
+        y_dots = [full(y, order - 1) for y in found]
+    rest = iter(y_dots)
+    return [Series(integral(y, next(rest))) if is_inexact(y) else y for y in at_zero]
+
+
+def is_inexact(x: Any) -> bool:
+    """Whether an array has derivatives."""
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+
+
+@rule("closed_call", "core_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
 def _call(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     """A function with a rule for first derivatives: the function itself is followed."""
     names = ("call_jaxpr", "fun_jaxpr", "jaxpr")

@@ -6,15 +6,19 @@ from difflinalg._dense import (
     funm_hermitian,
     matrix_function,
     polar,
+    sqrtm,
     svd,
     svd_trunc,
 )
+from difflinalg._krylov import eigsh_rule
 from difflinalg._taylor.hermitian import eigh_series
 from difflinalg._taylor.hermitian_functions import funm_series
+from difflinalg._taylor.krylov import eigsh_series
 from difflinalg._taylor.matrix_functions import (
     frechet_series,
     matrix_function_series,
     polar_series,
+    sqrtm_series,
 )
 from difflinalg._taylor.rules import operation_rule
 from difflinalg._taylor.series import Series, full, is_series, primal
@@ -79,3 +83,14 @@ def _polar(a, options, *, order):
 @operation_rule(funm_hermitian.funm_core)
 def _funm(a, arguments, function, *, order):
     return Series(funm_series(full(a, order), arguments, function, order))
+
+
+@operation_rule(sqrtm.sqrtm_core)
+def _sqrtm(a, *, order):
+    root, u, z = sqrtm_series(full(a, order))
+    return Series(root), u, z
+
+
+@operation_rule(eigsh_rule.eigsh_core)
+def _eigsh(ops, start, sigma, spec, *, order):
+    return eigsh_series(ops, start, sigma, spec, order)

@@ -64,9 +64,11 @@ def _close(b: Array, w: Array, arguments: Arguments, function: Function, order: 
     width = w[..., -1] - w[..., 0]
     rounding = tolerances.identity_rtol(w.dtype, w.shape[-1]) * size
     terms = jnp.abs(_terms(function, primals(arguments), w, order + EXTRA))
-    largest = jnp.max(terms[order], axis=-1)[..., None, None]
     last = jnp.maximum(terms[-1][..., :, None], terms[-1][..., None, :])
-    tail = last * gap**EXTRA / jnp.where(largest > 0.0, largest, 1.0)
+    largest = jnp.max(terms[: order + 1], axis=-1)[..., None, None]
+    powers = jnp.arange(order + EXTRA, EXTRA - 1, -1).reshape(-1, *[1] * gap.ndim)
+    shares = last * gap**powers / jnp.where(largest > 0.0, largest, jnp.inf)
+    tail = jnp.max(shares, axis=0)  # what the terms beyond the last are worth, at any order
     scale = jnp.where(width > 0.0, width, jnp.where(size > 0.0, size, 1.0))
     kept = noise(b, gap, scale, order)
     return (gap <= rounding[..., None, None]) | (tail < kept)

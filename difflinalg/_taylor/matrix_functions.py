@@ -28,8 +28,9 @@ from difflinalg._core.linear_operation import LinearOperation
 from difflinalg._core.operation import operation
 from difflinalg._core.refuse import refuse_where
 from difflinalg._core.tolerances import rank_rtol
-from difflinalg._dense import expm
+from difflinalg._dense import expm, sqrtm
 from difflinalg._dense.matrix_function import MatrixFunction, frechet_derivative, matrix_function
+from difflinalg._dense.sylvester import SchurFactors, sylvester
 from difflinalg._taylor.convolution import on_top, past, product, set_order, side_by_side, start
 from difflinalg._taylor.singular import inner, overlap
 
@@ -142,6 +143,22 @@ def solve_series(a: Array, b: Array) -> Array:
 
     x = start(jax.scipy.linalg.lu_solve(factors, b[0]), order)
     return lax.scan(one_order, x, jnp.arange(1, order + 1))[0] if order else x
+
+
+def sqrtm_series(a: Array) -> tuple[Array, Array, Array]:
+    """The series of the square root; its Schur factors are constants.
+
+    `X[0] X[k] + X[k] X[0] = A[k] - sum over 1 <= j < k of X[j] X[k - j]`.
+    """
+    order = a.shape[0] - 1
+    x_0, u, z = sqrtm.sqrtm_core(a[0])
+    schur = SchurFactors(u, z)
+
+    def one_order(x: Array, k: Array) -> tuple[Array, None]:
+        rest = a[k] - inner(x, x, k)
+        return set_order(x, k, sylvester(x_0, x_0, rest, schur, schur)), None
+
+    return lax.scan(one_order, start(x_0, order), jnp.arange(1, order + 1))[0], u, z
 
 
 def polar_series(a: Array, w_0: Array, p_0: Array) -> tuple[Array, Array]:
