@@ -74,6 +74,9 @@ def split_series(primals: Any, series: Any) -> tuple[list, Any, list, int]:
                     f"{jnp.shape(term)}."
                 )
                 raise ValueError(msg)
+            if jnp.iscomplexobj(term) and not jnp.iscomplexobj(leaf):
+                msg = f"jet got a complex term for a primal of dtype {leaf.dtype}; make it complex."
+                raise TypeError(msg)
     if len(lengths) > 1:
         msg = f"jet needs as many terms in each series, got {sorted(lengths)}."
         raise ValueError(msg)
@@ -100,4 +103,8 @@ def check_direction(x: Any, direction: Any) -> Any:
             f"{[jnp.shape(leaf) for leaf in leaves]}."
         )
         raise ValueError(msg)
+    for d, leaf in zip(jax.tree.leaves(direction), leaves, strict=True):
+        if jnp.iscomplexobj(d) and not jnp.iscomplexobj(leaf):
+            msg = f"derivatives got a complex direction for x of dtype {leaf.dtype}."
+            raise TypeError(msg)
     return direction

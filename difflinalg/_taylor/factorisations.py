@@ -91,7 +91,8 @@ def qr_series(q: Array, r: Array, a: Array) -> tuple[Array, Array]:
 def _cholesky(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     del order
     a = inputs[0].coefficients
-    return [Series(cholesky_series(evaluate(equation, [a[0]])[0], a))]
+    first = jnp.tril(evaluate(equation, [a[0]])[0])  # above the diagonal LAPACK leaves `a`
+    return [Series(cholesky_series(first, a))]
 
 
 @rule("lu")

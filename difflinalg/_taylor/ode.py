@@ -51,7 +51,7 @@ def _solve(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     y0, ts = data.y0, data.ts
     if is_series(ts):
         start = lift(
-            _moved(field, order, back=True), *_all_inward(y0, batch, order), _first(ts, batch, 0)
+            _moved(field, order, back=True), _all_inward(y0, batch, order), _first(ts, batch, 0)
         )
         y0 = [Series(jnp.moveaxis(x, batch, 0)) for x in start]
     times = primals(ts)
