@@ -82,7 +82,9 @@ def test_funm_hermitian_of_a_function_with_a_singularity_near_the_spectrum():
         root = np.asarray(run(a))
         size = np.max(np.abs(root), axis=(1, 2))
         scale = np.convolve(size, size)[: K + 1]
-        assert np.all(np.max(np.abs(times(root, root) - a), axis=(1, 2)) <= 1e-9 * scale)
+        error = np.max(np.abs(times(root, root) - a), axis=(1, 2))
+        # Of each order, but no better than the rounding of the value.
+        assert np.all(error <= 1e-9 * scale + 1e-13 * scale[0]), (error, scale)
 
 
 def test_funm_hermitian_with_a_series_in_what_the_function_closes_over():
