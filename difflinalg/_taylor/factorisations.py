@@ -1,4 +1,4 @@
-"""Rules of factorisations that need no gap: Cholesky, LU, QR, and of determinants.
+"""Rules of factorisations that need no gap: Cholesky, LU, QR; of determinants and the norm.
 
 Each order is a linear equation with the factors of order 0. With `H` the coefficient of the matrix
 minus the products of lower orders of the factors:
@@ -19,8 +19,14 @@ from jax import Array, lax
 from jax.extend.core import JaxprEqn
 
 from difflinalg._core.algebra import adjoint, diagonal_matrix, mm
-from difflinalg._dense.det import det_adjugate_in_blocks, det_core, slogdet_core
+from difflinalg._dense.det import (
+    det_adjugate_core,
+    det_adjugate_in_blocks,
+    det_core,
+    slogdet_core,
+)
 from difflinalg._dense.lu import lu_core, lu_tangents
+from difflinalg._dense.norm import Axes, ratio, two_norm_core
 from difflinalg._dense.qr import qr_core, qr_tangents
 from difflinalg._taylor import arithmetic as ta
 from difflinalg._taylor.interpreter import evaluate
@@ -162,18 +168,34 @@ def _slogdet_core(a: Value, by_qr: bool, *, order: int) -> tuple[Value, Value]:
     return Series(ta.exponential(sign, 1j * angle)), logs
 
 
-def block_toeplitz(a: Array) -> Array:
-    """The block upper triangular matrix with `a[j - i]` in block `(i, j)`, of square matrices.
-
-    This is an algebra homomorphism from power series to matrices: any function of the series has
-    as coefficients the first row of blocks of the function of this matrix.
-    """
-    count, n = a.shape[0], a.shape[-1]
-    zero = jnp.zeros_like(a[0])
-    rows = [[a[j - i] if j >= i else zero for j in range(count)] for i in range(count)]
-    return jnp.block(rows).reshape(count * n, count * n)
+@operation_rule(det_adjugate_core)
+def _det_adjugate_core(a: Value, *, order: int) -> list[Value]:
+    return composite(det_adjugate_in_blocks, a, order=order)
 
 
-def _first_row(x: Array, count: int) -> Array:
-    n = x.shape[-1] // count
-    return jnp.stack(jnp.split(x[:n], count, axis=-1))
+@operation_rule(two_norm_core)
+def _two_norm_core(a: Value, axes: Axes, keepdims: bool, level: int, *, order: int) -> Value:
+    """The root of the sum of squares; zero where the series is."""
+    x = full(a, order)
+    largest = jnp.max(jnp.abs(x[0]), axis=axes, keepdims=True, initial=0)
+    size = jnp.where((largest > 0) & (largest < jnp.inf), largest, 1.0)
+    unit = x / size.astype(x.dtype)
+    squares = ta.product(unit.real, unit.real)
+    if jnp.iscomplexobj(x):
+        squares = squares + ta.product(unit.imag, unit.imag)
+    behind = tuple(axis % x[0].ndim + 1 for axis in axes)
+    total = jnp.sum(squares, axis=behind, keepdims=True)
+    rests = jnp.all(x == 0, axis=(0, *behind), keepdims=True)[0]
+    value = size * ta.sqrt(jnp.where(rests, 1.0, total))
+    value = jnp.where(rests, 0.0, value)
+    value = value if keepdims else jnp.squeeze(value, axis=behind)
+    return Series(value.at[0].set(two_norm_core(x[0], axes, keepdims, level)))
+
+
+@operation_rule(ratio)
+def _ratio(a: Value, n: Value, *, order: int) -> Value:
+    x, divisor = full(a, order), full(n, order)
+    zero = divisor[0] == 0
+    safe = divisor.at[0].set(jnp.where(zero, 1.0, divisor[0])).astype(x.dtype)
+    value = ta.quotient(x, jnp.broadcast_to(safe, x.shape))
+    return Series(jnp.where(zero, jnp.nan, value).at[0].set(ratio(x[0], divisor[0])))

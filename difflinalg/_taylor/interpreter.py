@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from difflinalg._taylor.rules import find_rule
 from difflinalg._taylor.series import Value, is_series, primals
@@ -50,8 +50,7 @@ def interpret_closed(closed: ClosedJaxpr, arguments: Sequence[Value], order: int
 
 def evaluate(equation: JaxprEqn, inputs: Sequence[Value]) -> list[Value]:
     """The outputs of one equation for arrays, with all derivative rules left in place."""
-    pairs = zip(equation.invars, inputs, strict=True)
-    known = {atom: x for atom, x in pairs if isinstance(atom, Var)}
-    info = DebugInfo("jet", equation.primitive.name, None, None)
-    single = Jaxpr([], list(known), equation.outvars, [equation], equation.effects, info)
-    return jaxpr_as_fun(ClosedJaxpr(single, []))(*known.values())
+    found = equation.primitive.get_bind_params(equation.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)  # by version of JAX
+    out = equation.primitive.bind(*functions, *inputs, **params)
+    return list(out) if equation.primitive.multiple_results else [out]

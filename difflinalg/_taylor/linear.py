@@ -8,7 +8,8 @@ Once `x_k` is known, `A(t) x_k` is subtracted from all later right-hand sides, s
 costs one solve and one product with each coefficient of A.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,9 @@ from jax import Array, lax
 from jax.extend.core import JaxprEqn
 
 from difflinalg._core.algebra import mm
-from difflinalg._taylor.interpreter import interpret_closed
+from difflinalg._taylor.interpreter import evaluate, interpret_closed
 from difflinalg._taylor.rules import rule
 from difflinalg._taylor.series import Series, Value, full, is_series, primals
-from difflinalg._taylor.structural import bind
 
 Vectors = list[Array]
 
@@ -51,8 +51,7 @@ def _custom_linear_solve(equation: JaxprEqn, inputs: list[Value], order: int) ->
     moving, fixed = consts[: params["const_lengths"].matvec], primals(consts)
     b = [full(x, order) for x in inputs[count:]]
 
-    def solve(b: Sequence[Array]) -> list[Array]:
-        return bind(equation, *fixed, *b)
+    solve = partial(_evaluate_for, equation, fixed)
 
     def apply(x: Vectors) -> Vectors:
         return [full(y, order) for y in interpret_closed(matvec, [*moving, *x], order)]
@@ -71,7 +70,7 @@ def _triangular_solve(equation: JaxprEqn, inputs: list[Value], order: int) -> li
     params = equation.params
     if not isinstance(a, Series):
         columns = full(b, order)
-        return [Series(jax.vmap(lambda b: bind(equation, a, b)[0])(columns))]
+        return [Series(jax.vmap(lambda b: evaluate(equation, [a, b])[0])(columns))]
     kept = jnp.tril if params["lower"] else jnp.triu
     unit = params["unit_diagonal"]
     moved = kept(a.coefficients, (-1 if params["lower"] else 1) if unit else 0)
@@ -84,7 +83,8 @@ def _triangular_solve(equation: JaxprEqn, inputs: list[Value], order: int) -> li
         return [mm(moved, x[0]) if params["left_side"] else mm(x[0], moved)]
 
     first = a.coefficients[0]
-    return [Series(solve_orders(lambda b: bind(equation, first, *b), apply, [full(b, order)])[0])]
+    solve = partial(_evaluate_for, equation, [first])
+    return [Series(solve_orders(solve, apply, [full(b, order)])[0])]
 
 
 @rule("tridiagonal_solve")
@@ -93,7 +93,7 @@ def _tridiagonal_solve(equation: JaxprEqn, inputs: list[Value], order: int) -> l
     fixed = primals(bands)
     if not any(is_series(x) for x in bands):
         columns = full(b, order)
-        return [Series(jax.vmap(lambda b: bind(equation, *fixed, b)[0])(columns))]
+        return [Series(jax.vmap(lambda b: evaluate(equation, [*fixed, b])[0])(columns))]
     low, middle, high = (full(x, order)[..., None] for x in bands)
 
     def apply(x: Vectors) -> Vectors:
@@ -103,4 +103,9 @@ def _tridiagonal_solve(equation: JaxprEqn, inputs: list[Value], order: int) -> l
         below = jnp.concatenate([rows[..., 1:, :], zero], axis=-2)
         return [low * above + middle * rows + high * below]
 
-    return [Series(solve_orders(lambda b: bind(equation, *fixed, *b), apply, [full(b, order)])[0])]
+    solve = partial(_evaluate_for, equation, fixed)
+    return [Series(solve_orders(solve, apply, [full(b, order)])[0])]
+
+
+def _evaluate_for(equation: JaxprEqn, fixed: Vectors, b: Vectors) -> Vectors:
+    return evaluate(equation, [*fixed, *b])

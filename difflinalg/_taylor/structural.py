@@ -48,14 +48,9 @@ def _linear(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     axes = [0 if is_smooth_value(x) else None for x in inputs]
     operands = [full(x, order) if axis == 0 else x for x, axis in zip(inputs, axes, strict=True)]
 
-    outputs = jax.vmap(partial(bind, equation), in_axes=tuple(axes))(*operands)
+    single = jax.vmap(lambda *xs: evaluate(equation, xs), in_axes=tuple(axes))
+    outputs = single(*operands)
     return [Series(x) for x in outputs]
-
-
-def bind(equation: JaxprEqn, *operands: Array) -> list[Array]:
-    """The outputs of an equation without inner functions, also for operands that were literals."""
-    out = equation.primitive.bind(*operands, **equation.params)
-    return list(out) if equation.primitive.multiple_results else [out]
 
 
 def is_smooth_value(x: Value) -> bool:
@@ -93,7 +88,7 @@ def _bilinear(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value
     x, y = inputs
 
     def op(x: Array, y: Array) -> Array:
-        return bind(equation, x, y)[0]
+        return evaluate(equation, [x, y])[0]
 
     if isinstance(x, Series) and isinstance(y, Series):
         return [Series(ta.cauchy(op, x.coefficients, y.coefficients))]

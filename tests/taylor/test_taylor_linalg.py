@@ -84,6 +84,7 @@ PROGRAMS = {
     "cg": lambda t: sparse_linalg.cg(_positive(REAL, t), VECTOR * t, tol=1e-13)[0],
     "fixed point": _fixed_point,
     "root": _root,
+    "norm": lambda t: jnp.sum(linalg.norm(_curve(TALL, t), axis=0)) + linalg.norm(_curve(REAL, t)),
     "mapped": lambda t: jax.vmap(lambda s: linalg.qr(_curve(TALL.real, t * s)))(
         jnp.array([1.0, 2.0])
     ),
@@ -145,18 +146,6 @@ def test_determinant_at_a_singular_matrix():
 
     wanted = np.array([0.0, 0.0, 2.0, 0.0]) * float(jnp.linalg.det(u) * jnp.linalg.det(v))
     np.testing.assert_allclose(derivatives(f, 0.0, 3), wanted, atol=1e-13)
-
-
-def test_matrix_functions_by_a_function_of_the_series():
-    """`exp(A t)` has the derivatives `A^k exp(A t)`; log and root undo exp and square."""
-    a = 0.3 * REAL[0]
-    found = derivatives(lambda t: scipy_linalg.expm(a * t), 1.0, ORDER)
-    power = scipy_linalg.expm(a)
-    for k in range(ORDER + 1):
-        np.testing.assert_allclose(found[k], power, rtol=1e-12, atol=1e-13)
-        power = a @ power
-    moved = derivatives(lambda t: scipy_linalg.logm(scipy_linalg.expm(a * t)), 1.0, 3)
-    np.testing.assert_allclose(moved, jnp.stack([a, a, 0 * a, 0 * a]), atol=1e-11)
 
 
 def test_a_gradient_goes_through_solves_and_roots():
