@@ -5,5 +5,6 @@ from difflinalg import linalg as linalg
 from difflinalg import memory as memory
 from difflinalg import ode as ode
 from difflinalg import scipy as scipy
+from difflinalg import taylor as taylor
 from difflinalg import testing as testing
 from difflinalg._patch import patch as patch

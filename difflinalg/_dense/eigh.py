@@ -187,7 +187,7 @@ def eigh_core(
 def _eigh_core_jvp(level, cluster_rtol, primals, tangents):
     (a, anchor), (a_dot, _) = primals, tangents
     w, v = eigh_core(a, anchor, level + 1, cluster_rtol)
-    w = spread(w, _gap_scale(w, a, anchor, level, cluster_rtol), level, cluster_rtol)
+    w = spread(w, gap_scale(w, a, anchor, level, cluster_rtol), level, cluster_rtol)
     return (w, v), jax.checkpoint(eigh_tangents)(w, v, a_dot)
 
 
@@ -205,7 +205,7 @@ def _eigvalsh_core_jvp(cluster_rtol, primals, tangents):
     return w, jax.checkpoint(eigvalsh_tangents)(v, a_dot)
 
 
-def _gap_scale(w: Array, a: Array, anchor: Array, level: int, cluster_rtol: float | None) -> Array:
+def gap_scale(w: Array, a: Array, anchor: Array, level: int, cluster_rtol: float | None) -> Array:
     """The scale on which gaps are measured, shape `(..., 1)`: the width of the spectrum.
 
     For a multiple of the identity it is the norm. The entries of a dense matrix carry the

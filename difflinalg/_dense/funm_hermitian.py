@@ -43,7 +43,8 @@ from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import HIGHEST, adjoint, herm, mm, real_diagonal
 from difflinalg._core.checks import as_square, check_elementwise
-from difflinalg._core.program import hoist
+from difflinalg._core.operation import operation
+from difflinalg._core.program import Program, hoist
 from difflinalg._dense.divided_differences import Elementwise, divided_difference
 
 MATRIX, CONSTANTS = "matrix", "constants"  # the argument of the multilinear form left open
@@ -99,8 +100,40 @@ def funm_hermitian(
     array = as_square("funm_hermitian", a)
     if symmetrize_input:
         array = herm(array)
-    function, arguments = _split(f, jnp.finfo(array.dtype).dtype)
-    w, v = _decompose(array)
+    function, arguments = _hoist(f, jnp.finfo(array.dtype).dtype)
+    return funm_core(array, arguments, function)
+
+
+@operation(statics=1)
+def funm_core(a: Array, arguments: "Arguments", function: "Function") -> Array:
+    """`f(A)` of a Hermitian matrix, with what `f` closes over as `arguments`."""
+    w, v = decompose(a)
+    v = v.astype(jnp.result_type(a, function.dtype))
+    form = _form(function, MATRIX, w, v, a, (), arguments, ())
+    return jnp.swapaxes(form, -1, -2)
+
+
+@functools.partial(funm_core.defjvp, symbolic_zeros=True)
+def _funm_core_jvp(function, primals, tangents):
+    (a, arguments), (a_dot, arguments_dot) = primals, tangents
+    smooth_dot = arguments_dot.smooth
+    moving = [i for i, c_dot in enumerate(smooth_dot) if c_dot is not None]
+
+    def value(a, leaves):
+        smooth = list(arguments.smooth)
+        for i, leaf in zip(moving, leaves, strict=True):
+            smooth[i] = leaf
+        return _moving_value(function, a, Arguments(tuple(smooth), arguments.fixed))
+
+    leaves, leaves_dot = ([x[i] for i in moving] for x in (arguments.smooth, smooth_dot))
+    if a_dot is None:
+        return jax.jvp(lambda leaves: value(a, leaves), (leaves,), (leaves_dot,))
+    return jax.jvp(value, (a, leaves), (a_dot, leaves_dot))
+
+
+def _moving_value(function: "Function", array: Array, arguments: "Arguments") -> Array:
+    """`f(A)` as a function that JAX differentiates by the rule of this module."""
+    w, v = decompose(array)
     dtype = jnp.result_type(array, function.dtype)
     # From here on every matrix has the dtype of the result, and every map is a square one.
     v, array = v.astype(dtype), array.astype(dtype)
@@ -110,42 +143,48 @@ def funm_hermitian(
     return jnp.swapaxes(form, -1, -2)
 
 
-class _Function(NamedTuple):
-    """The user's function on scalars, with what it closed over taken out."""
-
-    call: Callable[..., Array]
-    dtype: Any
-
-
-class _Arguments(NamedTuple):
+class Arguments(NamedTuple):
     """What the function closed over: `smooth` can be differentiated, `fixed` cannot."""
 
     smooth: tuple[Array, ...]
     fixed: tuple[Array, ...]
 
 
-def _split(f: Callable[[Array], Any], dtype) -> tuple[_Function, _Arguments]:
+class Function(NamedTuple):
+    """The user's function on scalars, with what it closed over taken out."""
+
+    program: Program
+    is_smooth: tuple[bool, ...]
+    dtype: Any  # of the value
+
+    def call(self, x: Array, arguments: Arguments) -> Array:
+        """The value at a scalar."""
+        parts = [iter(arguments.fixed), iter(arguments.smooth)]
+        consts = [next(parts[smooth]) for smooth in self.is_smooth]
+        return jnp.asarray(self.program(consts, x)).astype(self.dtype)
+
+    def on_array(self, x: Array, arguments: Arguments) -> Array:
+        """The values at the entries of an array."""
+        flat = jax.vmap(lambda scalar: self.call(scalar, arguments))(x.reshape(-1))
+        return flat.reshape(x.shape)
+
+
+def _hoist(f: Callable[[Array], Any], dtype) -> tuple[Function, Arguments]:
     """`f` as a function of all it closes over: a rule must see every traced value."""
     scalar = jax.ShapeDtypeStruct((), dtype)
     check_elementwise("funm_hermitian", f, scalar)
     program, consts = hoist(f, scalar)
-    smooth = [jnp.issubdtype(c.dtype, jnp.inexact) for c in consts]
+    is_smooth = tuple(bool(jnp.issubdtype(c.dtype, jnp.inexact)) for c in consts)
     is_complex = jnp.issubdtype(program.out_avals[0].dtype, jnp.complexfloating)
     value_dtype = jnp.result_type(dtype, jnp.complex64) if is_complex else dtype
-
-    def call(x: Array, arguments: _Arguments) -> Array:
-        parts = [iter(arguments.fixed), iter(arguments.smooth)]
-        consts = [next(parts[is_smooth]) for is_smooth in smooth]
-        return jnp.asarray(program(consts, x)).astype(value_dtype)
-
-    arguments = _Arguments(
-        tuple(c for c, s in zip(consts, smooth, strict=True) if s),
-        tuple(c for c, s in zip(consts, smooth, strict=True) if not s),
+    arguments = Arguments(
+        tuple(jnp.asarray(c) for c, s in zip(consts, is_smooth, strict=True) if s),
+        tuple(c for c, s in zip(consts, is_smooth, strict=True) if not s),
     )
-    return _Function(call, value_dtype), arguments
+    return Function(program, is_smooth, jnp.dtype(value_dtype)), arguments
 
 
-def _decompose(a: Array) -> tuple[Array, Array]:
+def decompose(a: Array) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors, not differentiated.
 
     A multiple of 1 larger than the rest is taken out before, for the digits of the rest; but it
@@ -328,7 +367,7 @@ def form_of_matrices(table: Array, v: Array, es: tuple[Array, ...]) -> Array:
     return jnp.swapaxes(mm(v, total, adjoint(v)), -1, -2)
 
 
-def _table(function: _Function, w: Array, order: int, arguments: _Arguments, cs) -> Array:
+def _table(function: Function, w: Array, order: int, arguments: Arguments, cs) -> Array:
     """`F[w_i0, .., w_ik]` of the derivative of f in the directions `cs` of its constants."""
     tuples, position = _multisets(w.shape[-1], order + 1)
     f, guide = _directional(function, arguments, cs), None
@@ -351,14 +390,13 @@ def _multisets(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return tuples, np.searchsorted(keys[0], keys[1]).astype(np.int32)
 
 
-def _directional(function: _Function, arguments: _Arguments, cs) -> Elementwise:
+def _directional(function: Function, arguments: Arguments, cs) -> Elementwise:
     """The mixed derivative of f in the directions `cs`, as an elementwise function of x."""
 
     def value(x, smooth):
-        def at(scalar):
-            return function.call(scalar, _Arguments(smooth, arguments.fixed))
-
-        return jax.vmap(at)(x.reshape(-1)).reshape(x.shape) if x.size else x.astype(function.dtype)
+        if x.size == 0:
+            return x.astype(function.dtype)
+        return function.on_array(x, Arguments(smooth, arguments.fixed))
 
     def along(g, c):
         return lambda x, smooth: jax.jvp(lambda s: g(x, s), (smooth,), (c,))[1]
@@ -367,7 +405,7 @@ def _directional(function: _Function, arguments: _Arguments, cs) -> Elementwise:
     return lambda x: mixed(x, arguments.smooth)
 
 
-def _probe(arguments: _Arguments) -> tuple[Array, ...]:
+def _probe(arguments: Arguments) -> tuple[Array, ...]:
     """A direction in which no component, and no simple difference of components, vanishes."""
 
     def pattern(leaf: Array) -> Array:

@@ -21,9 +21,9 @@ from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
 from difflinalg._core.checks import as_matrix, check_choice
+from difflinalg._core.operation import operation
 from difflinalg._core.refuse import refuse_where
 from difflinalg._core.tolerances import rank_rtol
-from difflinalg._dense.funm_hermitian import keep_rule, zeros_of_all
 
 
 def polar(
@@ -81,31 +81,25 @@ def polar(
     check_choice("polar", "method", method, ("qdwh", "svd"))
     rows, columns = array.shape[-2:]
     tall = array if rows >= columns else adjoint(array)
-    factors = jax.scipy.linalg.polar(
-        lax.stop_gradient(tall), method=method, eps=eps, max_iterations=max_iterations
-    )
-    w, p = _differentiable(tall, *factors)
+    w, p = polar_core(tall, (method, eps, max_iterations))
     if (side == "right") != (rows >= columns):
         p = herm(mm(w, p, adjoint(w)))
     return (w if rows >= columns else adjoint(w)), p
 
 
-def _differentiable(a, w, p):
-    """The factors `w` and `p` of `a`, as functions of `a`."""
-    return keep_rule(_moving_factors, (a, w, p), (w, p))
+@operation(statics=1)
+def polar_core(a: Array, options: tuple) -> tuple[Array, Array]:
+    """The factors of a tall or square matrix; `options` are method, eps and max_iterations."""
+    method, eps, max_iterations = options
+    w, p = jax.scipy.linalg.polar(a, method=method, eps=eps, max_iterations=max_iterations)
+    return w, p
 
 
-@jax.custom_jvp
-def _moving_factors(a, w, p):
-    """Zeros that move as the factors of `a` do: for the matrix of a solve, not evaluated."""
-    return zeros_of_all((a, w, p), (w, p))
-
-
-@_moving_factors.defjvp
-def _moving_factors_jvp(primals, tangents):
-    a, w, p = primals
-    factors = _differentiable(a, w, p)
-    return _moving_factors(a, w, p), polar_tangents(factors[0], factors[1], tangents[0])
+@polar_core.defjvp
+def _polar_core_jvp(options, primals, tangents):
+    (a,), (a_dot,) = primals, tangents
+    w, p = polar_core(a, options)
+    return (w, p), polar_tangents(w, p, a_dot)
 
 
 def polar_tangents(w: Array, p: Array, a_dot: Array) -> tuple[Array, Array]:

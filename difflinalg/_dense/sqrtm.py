@@ -59,21 +59,21 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
         checks.refuse_blocks("sqrtm", blocksize)
     matrix = checks.as_square("sqrtm", A)
     matrix = matrix.astype(jnp.result_type(matrix.dtype, jnp.complex64))
-    return jnp.vectorize(lambda a: _sqrtm(a)[0], signature="(n,n)->(n,n)")(matrix)
+    return jnp.vectorize(lambda a: sqrtm_core(a)[0], signature="(n,n)->(n,n)")(matrix)
 
 
 @operation()
-def _sqrtm(a: Array) -> tuple[Array, Array, Array]:
+def sqrtm_core(a: Array) -> tuple[Array, Array, Array]:
     """The square root of a single complex matrix, and its Schur factors, which are constants."""
     t, z = principal_schur_factors(a)
     u = triangular_sqrt(t)
     return mm(z, u, adjoint(z)), u, z
 
 
-@_sqrtm.defjvp
+@sqrtm_core.defjvp
 def _sqrtm_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    x, u, z = _sqrtm(a)
+    x, u, z = sqrtm_core(a)
 
     def rule(x, a_dot):
         return sylvester(x, x, a_dot, SchurFactors(u, z), SchurFactors(u, z))

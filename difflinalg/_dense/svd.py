@@ -231,7 +231,7 @@ def svd_core(
 def _svd_core_jvp(full_matrices, level, cluster_rtol, primals, tangents):
     (a,), (a_dot,) = primals, tangents
     u, s, vh = svd_core(a, full_matrices, level + 1, cluster_rtol)
-    s = spread(s[..., ::-1], _gap_scale(s), level, cluster_rtol, from_zero=True)[..., ::-1]
+    s = spread(s[..., ::-1], gap_scale(s), level, cluster_rtol, from_zero=True)[..., ::-1]
     return (u, s, vh), jax.checkpoint(svd_tangents)(u, s, vh, a_dot)
 
 
@@ -249,7 +249,7 @@ def _svdvals_core_jvp(cluster_rtol, primals, tangents):
     return s, jax.checkpoint(svdvals_tangents)(u, vh, a_dot)
 
 
-def _gap_scale(s: Array) -> Array:
+def gap_scale(s: Array) -> Array:
     """The scale on which gaps are measured, shape `(..., 1)`: the largest singular value."""
     largest = lax.stop_gradient(s[..., :1])
     return jnp.where(largest > 0.0, largest, 1.0)

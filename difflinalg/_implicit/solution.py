@@ -112,10 +112,14 @@ def _implicit_solution_jvp(function, settings, primals, tangents):
     value, moved = jax.jvp(along, (arguments.smooth,), (arguments_dot.smooth,))
     _, matvec = jax.linearize(lambda z: settings.error(function, z, arguments), z)
     z_dot = linear_solve(matvec, -moved, settings.solver)
-    trusted = _is_trusted(
-        *lax.stop_gradient((z, value)), lax.stop_gradient(stats), matvec, settings
-    )
-    return (z, stats), (z_dot * _or_nan(trusted, z.dtype), jnp.zeros_like(stats))
+    factor = trusted_or_nan(z, value, stats, matvec, settings)
+    return (z, stats), (z_dot * factor, jnp.zeros_like(stats))
+
+
+def trusted_or_nan(z: Array, value: Array, stats: Array, matvec, settings: Settings) -> Array:
+    """1 where derivatives at the solution `z` can be given, with `F(z) = value`; else NaN."""
+    z, value, stats = lax.stop_gradient((z, value, stats))
+    return _or_nan(_is_trusted(z, value, stats, matvec, settings), z.dtype)
 
 
 def _is_trusted(z: Array, value: Array, stats: Array, matvec, settings: Settings) -> Array:

@@ -14,7 +14,7 @@ from difflinalg._krylov.eigs_rule import GeneralFound, GeneralSpec, eigs_core
 from difflinalg._krylov.eigsh import Operator, starting_rows, vectors_of
 from difflinalg._krylov.eigsh_rule import Operators
 from difflinalg._krylov.iterations import conjugate_gradients, gmres_iteration
-from difflinalg._krylov.linear_map import solve_linear
+from difflinalg._krylov.linear_map import Spec, solve_core
 from difflinalg._krylov.operator import (
     Linear,
     VectorSpace,
@@ -181,16 +181,14 @@ def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, spa
         factors = jax.scipy.linalg.lu_factor(jax.lax.stop_gradient(columns.T))
         return linear(partial(jax.scipy.linalg.lu_solve, factors), space.example)
     bound = jnp.asarray(tolerances.krylov_solve_rtol(space.dtype))
-    restart = min(space.size, INNER_RESTART)
-
-    def method(operator, precondition, b, start):
-        if shifted:
-            steps = max(1, INNER_STEPS // restart)
-            return gmres_iteration(operator, precondition, b, start, bound, steps, restart)
-        return conjugate_gradients(operator, precondition, b, start, bound, INNER_STEPS)
+    spec = Spec(conjugate_gradients, INNER_STEPS, hermitian=True)
+    if shifted:
+        restart = min(space.size, INNER_RESTART)
+        spec = Spec(gmres_iteration, max(1, INNER_STEPS // restart), False, restart)
+    inner = linear(forward, space.example)
 
     def solve(x: Array) -> Array:
-        return solve_linear(method, forward, lambda x: x, x, None, not shifted)[0]
+        return solve_core(inner, None, x, None, bound, spec).x
 
     return linear(solve, space.example)
 

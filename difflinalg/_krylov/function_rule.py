@@ -78,7 +78,7 @@ class Family:
 
     def base(self, consts: Any, x: Array) -> Array:
         """The image of one vector of the operator that was not enlarged."""
-        return self.program(list(consts[: self.count]), x)[0]
+        return self.program(list(consts[: self.count]), x)
 
     def rows(self, consts: Any, x: Array) -> Array:
         """The images of rows."""

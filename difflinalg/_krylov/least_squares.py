@@ -49,9 +49,9 @@ class Spec:
     def apply(self, consts: Any, x: Array) -> Array:
         """The image of `x`."""
         if not self.transposed:
-            return self.program(list(consts), x)[0]
+            return self.program(list(consts), x)
         example = jax.ShapeDtypeStruct((self.columns,), x.dtype)
-        return jax.linear_transpose(lambda y: self.program(list(consts), y)[0], example)(x)[0]
+        return jax.linear_transpose(lambda y: self.program(list(consts), y), example)(x)[0]
 
 
 class Solution(NamedTuple):

@@ -1,0 +1,1 @@
+"""Taylor arithmetic: an interpreter of traced programs, and the rules of their operations."""

@@ -1,0 +1,118 @@
+"""Products of matrix series, as a recurrence over the orders needs them.
+
+A series `x(t) = x[0] + x[1] t + .. + x[K] t^K` is one array whose first axis is the order. In a
+recurrence the coefficients that are not known yet are zero, so that every order is one step of a
+`lax.scan` with the same shapes, and the size of the compiled program does not depend on K.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jax import Array
+
+from difflinalg._core.algebra import HIGHEST, mm
+
+
+def past(x: Array, k: Array | int) -> Array:
+    """The coefficients `x[k], x[k - 1], .., x[k - K]`, zero where the index is negative."""
+    index = k - jnp.arange(x.shape[0])
+    known = (index >= 0).reshape(-1, *[1] * (x.ndim - 1))
+    return jnp.where(known, x[jnp.maximum(index, 0)], jnp.zeros((), x.dtype))
+
+
+def side_by_side(x: Array) -> Array:
+    """`[x[0], x[1], ..]`, shape `(..., m, K n)`, the left factor of a convolution."""
+    x = jnp.moveaxis(x, 0, -2)
+    return x.reshape(*x.shape[:-2], -1)
+
+
+def on_top(x: Array) -> Array:
+    """`[x[0]; x[1]; ..]`, shape `(..., K n, p)`, the right factor of a convolution."""
+    x = jnp.moveaxis(x, 0, -3)
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])
+
+
+def convolve(a: Array, x: Array, k: Array | int) -> Array:
+    """The sum over `j >= 1` of `a[j] x[k - j]`, one product of matrices."""
+    return mm(side_by_side(a[1:]), on_top(past(x, k)[1:]))
+
+
+def product(*factors: Array) -> Array:
+    """The product of matrix series of one length, from left to right."""
+    result = factors[0]
+    for factor in factors[1:]:
+        result = _product(result, factor)
+    return result
+
+
+def _product(a: Array, b: Array) -> Array:
+    """All orders by one product of matrices, with the block Toeplitz matrix of the narrower."""
+    if a.shape[0] == 1:
+        return mm(a[0], b[0])[None]
+    if b.shape[-1] <= a.shape[-2]:  # [a0 a1 a2] [[b0 b1 b2], [0 b0 b1], [0 0 b0]]
+        rows = jnp.stack([past(b, k) for k in range(b.shape[0])])  # (k, j, ..., n, p): b[k - j]
+        rows = jnp.moveaxis(jnp.moveaxis(rows, 1, -3), 0, -2)  # (..., j, n, k, p)
+        rows = rows.reshape(*rows.shape[:-4], rows.shape[-4] * rows.shape[-3], -1)
+        both = mm(side_by_side(a), rows)
+        return jnp.moveaxis(both.reshape(*both.shape[:-1], a.shape[0], -1), -2, 0)
+    columns = jnp.stack([past(a, k) for k in range(a.shape[0])])  # (k, j, ..., m, n): a[k - j]
+    columns = jnp.moveaxis(jnp.moveaxis(columns, 1, -2), 0, -4)  # (..., k, m, j, n)
+    columns = columns.reshape(*columns.shape[:-4], columns.shape[-4] * columns.shape[-3], -1)
+    both = mm(columns, on_top(b))
+    return jnp.moveaxis(both.reshape(*both.shape[:-2], a.shape[0], -1, b.shape[-1]), -3, 0)
+
+
+def scalar_product(a: Array, b: Array) -> Array:
+    """The product of two series of numbers, shape `(K + 1, ...)`."""
+    return jnp.stack([jnp.sum(a * past(b, k), axis=0) for k in range(a.shape[0])])
+
+
+def set_order(x: Array, k: Array | int, value: Array) -> Array:
+    """`x` with the coefficient of order `k` replaced."""
+    return x.at[k].set(value.astype(x.dtype))
+
+
+def start(first: Array, order: int) -> Array:
+    """A series of which the coefficient of order 0 is known."""
+    return jnp.zeros((order + 1, *first.shape), first.dtype).at[0].set(first)
+
+
+class Chain:
+    """The series of `F_1(t) F_2(t) .. x(t)` for an `x` that becomes known order by order."""
+
+    def __init__(self, factors: Sequence[Array]):
+        self._first = [factor[0] for factor in reversed(factors)]
+        self._rest = [side_by_side(factor[1:]) for factor in reversed(factors)]
+
+    def start(self, x: Array, order: int) -> tuple[Array, ...]:
+        """The known series, of `x` and after each factor but the last."""
+        known = [x]
+        for first in self._first[:-1]:
+            known.append(mm(first, known[-1]))
+        return tuple(start(y, order) for y in known)
+
+    def without(self, known: tuple[Array, ...], k: Array) -> tuple[Array, list[Array]]:
+        """The coefficient of order k without `x[k]`, and what `complete` needs."""
+        parts = [
+            mm(rest, on_top(past(y, k)[1:])) for rest, y in zip(self._rest, known, strict=True)
+        ]
+        total = parts[0]
+        for first, part in zip(self._first[1:], parts[1:], strict=True):
+            total = mm(first, total) + part
+        return total, parts
+
+    def complete(
+        self, known: tuple[Array, ...], parts: list[Array], k: Array, x: Array
+    ) -> tuple[Array, ...]:
+        """The known series with the order k, of which `x` is the coefficient."""
+        result = [set_order(known[0], k, x)]
+        for first, part, y in zip(self._first[:-1], parts[:-1], known[1:], strict=True):
+            x = mm(first, x) + part
+            result.append(set_order(y, k, x))
+        return tuple(result)
+
+
+def norms(x: Array) -> Array:
+    """Frobenius norms of the coefficients, shape `(K + 1, ...)`."""
+    squares = jnp.real(jnp.einsum("...ij,...ij->...", jnp.conj(x), x, precision=HIGHEST))
+    return jnp.sqrt(squares)

@@ -1,0 +1,164 @@
+"""Rules of operations that are linear or bilinear in their operands, and of those that only move.
+
+A linear operation is applied to all coefficients at once, mapped over their axis.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.extend.core import JaxprEqn
+
+from difflinalg._taylor import arithmetic as ta
+from difflinalg._taylor.elementwise import choose, ranked
+from difflinalg._taylor.interpreter import evaluate, interpret_closed
+from difflinalg._taylor.rules import rule
+from difflinalg._taylor.series import Series, Value, full, primals
+
+
+def is_smooth(x: Any) -> bool:
+    """Whether a value is floating or complex."""
+    return jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+
+
+def composite(f, *inputs: Value, order: int) -> list[Value]:
+    """A function of arrays, which returns one array or a list, applied to series."""
+    closed = jax.make_jaxpr(lambda *xs: jax.tree.leaves(f(*xs)))(*primals(list(inputs)))
+    return interpret_closed(closed, inputs, order)
+
+
+@rule("stop_gradient", "floor", "ceil", "round", "nextafter")
+def _constant(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    del order
+    return evaluate(equation, primals(inputs))
+
+
+@rule(
+    "neg", "real", "imag", "conj", "complex", "convert_element_type", "reduce_precision",
+    "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice",
+    "concatenate", "split", "stack", "unstack", "pad", "tile", "select_n", "dynamic_slice",
+    "dynamic_update_slice", "gather", "scatter", "scatter-add", "scatter-sub", "scatter_add",
+    "reduce_sum", "reduce_window_sum", "cumsum", "fft", "copy", "copy_p", "device_put",
+    "reshard", "optimization_barrier", "sharding_constraint", "add_any", "select_and_gather_add",
+)  # fmt: skip
+def _linear(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    """Linear in all floating operands together; predicates and indices are constants."""
+    axes = [0 if is_smooth_value(x) else None for x in inputs]
+    operands = [full(x, order) if axis == 0 else x for x, axis in zip(inputs, axes, strict=True)]
+
+    single = jax.vmap(lambda *xs: evaluate(equation, xs), in_axes=tuple(axes))
+    outputs = single(*operands)
+    return [Series(x) for x in outputs]
+
+
+def is_smooth_value(x: Value) -> bool:
+    """Whether an operand has coefficients, or zeros for them."""
+    return isinstance(x, Series) or is_smooth(x)
+
+
+@rule("add", "sub")
+def _add(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    x, y = inputs
+    shape = equation.outvars[0].aval.shape
+    op = jnp.add if equation.primitive.name == "add" else jnp.subtract
+    if isinstance(x, Series) and isinstance(y, Series):
+        return [Series(op(ranked(x, shape, order), ranked(y, shape, order)))]
+    moving = ranked(x if isinstance(x, Series) else y, shape, order)
+    first = op(*primals([x, y]))
+    rest = op(0.0, moving[1:]) if isinstance(y, Series) else moving[1:]
+    rest = jnp.broadcast_to(rest, (order, *shape))
+    return [Series(jnp.concatenate([first[None], rest]))]
+
+
+@rule("mul")
+def _mul(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    x, y = inputs
+    shape = equation.outvars[0].aval.shape
+    if isinstance(x, Series) and isinstance(y, Series):
+        return [Series(ta.product(ranked(x, shape, order), ranked(y, shape, order)))]
+    if isinstance(x, Series):
+        return [Series(ranked(x, shape, order) * y)]
+    return [Series(x * ranked(y, shape, order))]
+
+
+@rule("dot_general", "conv_general_dilated")
+def _bilinear(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    x, y = inputs
+
+    def op(x: Array, y: Array) -> Array:
+        return evaluate(equation, [x, y])[0]
+
+    if isinstance(x, Series) and isinstance(y, Series):
+        return [Series(ta.cauchy(op, x.coefficients, y.coefficients))]
+    if isinstance(x, Series):
+        return [Series(jax.vmap(op, in_axes=(0, None))(x.coefficients, y))]
+    return [Series(jax.vmap(op, in_axes=(None, 0))(x, full(y, order)))]
+
+
+@rule("sort")
+def _sort(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    """Keys that agree at `t = 0` are ordered as for small `t > 0`."""
+    del order
+    params, keys = equation.params, []
+    axis = params["dimension"]
+    for x in inputs[: params["num_keys"]]:
+        keys += list(x.coefficients) if isinstance(x, Series) else [x]
+    place = lax.broadcasted_iota(jnp.int32, keys[0].shape, axis)
+    *_, place = lax.sort([*keys, place], dimension=axis, num_keys=len(keys))
+    return [_take(x, place, axis) for x in inputs]
+
+
+def _take(x: Value, place: Array, axis: int) -> Value:
+    """The entries of `x` at places along an axis."""
+    if isinstance(x, Series):
+        each = partial(jnp.take_along_axis, indices=place, axis=axis)
+        return Series(jax.vmap(each)(x.coefficients))
+    return jnp.take_along_axis(x, place, axis)
+
+
+@rule("top_k")
+def _top_k(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    del order
+    (x,), (values, place) = inputs, evaluate(equation, primals(inputs))
+    axis = equation.params.get("axis", values.ndim - 1) % values.ndim
+    return [_take(x, place, axis), place]
+
+
+@rule("reduce_max", "reduce_min")
+def _reduce_max(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    """Pairs are compared as for small `t > 0`, in a tournament."""
+    x, axes = full(inputs[0], order), equation.params["axes"]
+    largest = equation.primitive.name == "reduce_max"
+    return [Series(_tournament(x, axes, partial(choose, largest=largest)))]
+
+
+@rule("reduce_prod")
+def _reduce_prod(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    return [Series(_tournament(full(inputs[0], order), equation.params["axes"], ta.product))]
+
+
+def _tournament(x: Array, axes: tuple[int, ...], play) -> Array:
+    """Reduce axes of the coefficients by a function of two series, by halves."""
+    axes = tuple(axis + 1 for axis in axes)
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    x = jnp.transpose(x, (*kept, *axes)).reshape(*(x.shape[axis] for axis in kept), count)
+    while x.shape[-1] > 1:
+        half = x.shape[-1] // 2
+        rest = x[..., 2 * half :]
+        x = jnp.concatenate([play(x[..., :half], x[..., half : 2 * half]), rest], axis=-1)
+    return x[..., 0]
+
+
+_SCANS = {"cumprod": lax.mul, "cummax": lax.max, "cummin": lax.min, "cumlogsumexp": jnp.logaddexp}
+
+
+@rule(*_SCANS)
+def _cumulative(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
+    params, op = equation.params, _SCANS[equation.primitive.name]
+    scan = partial(lax.associative_scan, op, axis=params["axis"], reverse=params["reverse"])
+    return composite(scan, *inputs, order=order)
