@@ -105,7 +105,7 @@ class KrylovFunction:
             space, old, _, _ = carry
             space = _extend(partial(family.apply, consts), space)
             h, exists, ended = _projected(space, m)
-            f = self.small(f_consts, herm(h) if symmetric else h)[0]
+            f = self.small(f_consts, herm(h) if symmetric else h)
             c = jnp.where(exists, f[:, 0], 0.0).astype(v.dtype)
             error, ok = self._judge(c, old, ended, space.size)
             return space, c, error, ok
@@ -150,7 +150,7 @@ class KrylovFunction:
             h_u, has_u, end_u = _projected(behind, m)
             corner = jnp.zeros((m, m), v.dtype).at[0, 0].set(1.0)
             both = jnp.block([[h_u, corner], [jnp.zeros_like(corner), h_v.T]])
-            f = self.large(f_consts, both)[0]
+            f = self.large(f_consts, both)
             x = jnp.where(has_u[:, None] & has_v[None, :], f[:m, m:], 0.0)
             column = jnp.where(has_u, f[:m, 0], 0.0)
             new = jnp.concatenate([x, column[:, None]], axis=1).astype(v.dtype)

@@ -39,8 +39,8 @@ class Outcome(NamedTuple):
 
 
 Map = Callable[[Array], Array]
-# (apply, apply of the preconditioner or None, b, start or None, bound, max_steps) -> Outcome
-Method = Callable[[Map, Map | None, Array, Array | None, Array, int], Outcome]
+# (apply, apply of the preconditioner or None, b, start or None, bound, max_steps[, restart])
+Method = Callable[..., Outcome]
 
 
 @dataclass(frozen=True)
