@@ -138,7 +138,8 @@ def _qr(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 @operation_rule(qr_core)
 def _qr_core(a: Value, complete: bool, *, order: int) -> tuple[Value, Value]:
     coefficients = full(a, order)
-    qs, rs = qr_series(*qr_core(coefficients[0], complete), coefficients)
+    q, r = qr_core(coefficients[0], complete)
+    qs, rs = qr_series(q, r, coefficients)
     return Series(qs), Series(rs)
 
 
