@@ -12,6 +12,7 @@ from jax import Array, lax
 from jax.extend.core import JaxprEqn
 
 from difflinalg._taylor import arithmetic as ta
+from difflinalg._taylor.interpreter import shape_of
 from difflinalg._taylor.rules import rule
 from difflinalg._taylor.series import Series, Value, full, integral, primal, slope
 
@@ -115,7 +116,7 @@ def _integer_pow(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Va
 @rule("pow")
 def _pow(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     x, y = inputs
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     start = lax.pow(*jnp.broadcast_arrays(primal(x), primal(y)))
     if not isinstance(y, Series):
         return [Series(ta.real_power(start, ranked(x, shape, order), jnp.asarray(y)))]
@@ -128,7 +129,7 @@ def _pow(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 
 @rule("atan2")
 def _atan2(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     y, x = (jnp.broadcast_to(ranked(v, shape, order), (order + 1, *shape)) for v in inputs)
     short_x, short_y = x[:-1], y[:-1]
     turn = ta.product(short_x, slope(y)) - ta.product(short_y, slope(x))
@@ -139,7 +140,7 @@ def _atan2(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 @rule("div")
 def _div(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     u, w = inputs
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     if not isinstance(w, Series):
         return [Series(ranked(u, shape, order) / w)]
     u = jnp.broadcast_to(ranked(u, shape, order), (order + 1, *shape))
@@ -150,7 +151,7 @@ def _div(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 def _rem(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     """`x - y n` with the constant `n`, the integer part of `x / y`."""
     x, y = inputs
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     value = lax.rem(*jnp.broadcast_arrays(primal(x), primal(y)))
     whole = lax.round((primal(x) - value) / primal(y))
     return [Series((ranked(x, shape, order) - whole * ranked(y, shape, order)).at[0].set(value))]
@@ -183,7 +184,7 @@ def _sign(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 
 @rule("max", "min")
 def _max(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     x, y = (jnp.broadcast_to(ranked(v, shape, order), (order + 1, *shape)) for v in inputs)
     return [Series(choose(x, y, equation.primitive.name == "max"))]
 
@@ -198,7 +199,7 @@ def choose(x: Array, y: Array, largest: bool) -> Array:
 
 @rule("clamp")
 def _clamp(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     low, x, high = (jnp.broadcast_to(ranked(v, shape, order), (order + 1, *shape)) for v in inputs)
     return [Series(choose(choose(low, x, True), high, False))]
 

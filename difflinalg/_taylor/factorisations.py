@@ -31,7 +31,7 @@ from difflinalg._dense.qr import qr_core, qr_tangents
 from difflinalg._taylor import arithmetic as ta
 from difflinalg._taylor.interpreter import evaluate
 from difflinalg._taylor.rules import operation_rule, rule
-from difflinalg._taylor.series import Series, Value, full, integral, primal, slope
+from difflinalg._taylor.series import Series, Value, full, integral, orders, primal
 from difflinalg._taylor.structural import composite
 
 
@@ -81,7 +81,7 @@ def qr_series(q: Array, r: Array, a: Array) -> tuple[Array, Array]:
     qs, rs = [q], [r]
     for k in range(1, a.shape[0]):
         h = a[k] - _lower_orders(qs, rs)
-        s = -0.5 * _lower_orders([adjoint(x) for x in qs], qs)
+        s = -0.5 * jnp.asarray(_lower_orders([adjoint(x) for x in qs], qs))
         if k > 1:
             s_q = mm(q, s)
             rotated, r_k = qr_tangents(q, r, h - mm(s_q, r))
@@ -138,7 +138,8 @@ def _qr(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 @operation_rule(qr_core)
 def _qr_core(a: Value, complete: bool, *, order: int) -> tuple[Value, Value]:
     coefficients = full(a, order)
-    qs, rs = qr_series(*qr_core(coefficients[0], complete), coefficients)
+    q, r = qr_core(coefficients[0], complete)
+    qs, rs = qr_series(q, r, coefficients)
     return Series(qs), Series(rs)
 
 
@@ -151,21 +152,30 @@ def _det_core(a: Value, *, order: int) -> Value:
 
 @operation_rule(slogdet_core)
 def _slogdet_core(a: Value, by_qr: bool, *, order: int) -> tuple[Value, Value]:
-    """From the slope of the logarithm, `tr(A^-1 A')`."""
     coefficients = full(a, order)
     sign, log = slogdet_core(coefficients[0], by_qr)
-
-    def trace_of_solution(a: Array, b: Array) -> Array:
-        return jnp.trace(jnp.linalg.solve(a, b), axis1=-2, axis2=-1)
-
-    short = Series(coefficients[:-1]), Series(slope(coefficients))
-    (rate,) = composite(trace_of_solution, *short, order=order - 1)
-    rate = full(rate, order - 1)
+    rate = _slope_of_log_det(coefficients)
     logs = Series(integral(log, jnp.real(rate)))
     if not jnp.iscomplexobj(rate):
         return sign, logs
     angle = integral(jnp.zeros_like(log), jnp.imag(rate))
     return Series(ta.exponential(sign, 1j * angle)), logs
+
+
+def _slope_of_log_det(a: Array) -> Array:
+    """`tr(Z E')` for `A_0^-1 A = 1 + E` and `Z = (1 + E)^-1`, to one order less than `a`."""
+    order = a.shape[0] - 1
+    wide = jnp.linalg.solve(a[0], jnp.concatenate(list(a[1:]), axis=-1))
+    e = jnp.stack(jnp.split(wide, order, axis=-1))
+    z = [jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a[0].shape)]
+    rates = []
+    for k in range(order):
+        if k:
+            above, below = jnp.concatenate(list(e[:k]), axis=-1), jnp.concatenate(z[::-1], axis=-2)
+            z.append(-mm(above, below))
+        slopes = orders(e[: k + 1], 1) * e[: k + 1]
+        rates.append(jnp.sum(slopes * jnp.swapaxes(jnp.stack(z[::-1]), -1, -2), axis=(0, -1, -2)))
+    return jnp.stack(rates)
 
 
 @operation_rule(det_adjugate_core)

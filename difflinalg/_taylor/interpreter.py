@@ -6,9 +6,11 @@ evaluated as they are. Programs inside of programs
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from difflinalg._taylor.rules import find_rule
@@ -25,7 +27,7 @@ def interpret(
 
     def read(atom):
         if isinstance(atom, Literal):
-            return np.asarray(atom.val, atom.aval.dtype)
+            return np.asarray(atom.val, cast(ShapedArray, atom.aval).dtype)
         return values[atom]
 
     for equation in jaxpr.eqns:
@@ -40,12 +42,18 @@ def interpret(
 
 def _is_smooth(equation: JaxprEqn) -> bool:
     """Whether an output is floating or complex."""
-    return any(jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in equation.outvars)
+    avals = [cast(ShapedArray, v.aval) for v in equation.outvars]
+    return any(jnp.issubdtype(aval.dtype, jnp.inexact) for aval in avals)
 
 
 def interpret_closed(closed: ClosedJaxpr, arguments: Sequence[Value], order: int) -> list[Value]:
     """`interpret` for a jaxpr that comes with its constants."""
     return interpret(closed.jaxpr, closed.consts, arguments, order)
+
+
+def shape_of(equation: JaxprEqn) -> tuple[int, ...]:
+    """The shape of the first output."""
+    return cast(ShapedArray, equation.outvars[0].aval).shape
 
 
 def evaluate(equation: JaxprEqn, inputs: Sequence[Value]) -> list[Value]:

@@ -59,7 +59,7 @@ def _custom_linear_solve(equation: JaxprEqn, inputs: list[Value], order: int) ->
     if any(is_series(x) for x in moving):
         outputs = solve_orders(solve, apply, b)
     else:
-        outputs = jax.vmap(lambda *b: solve(b))(*b)
+        outputs = jax.vmap(lambda *b: solve(list(b)))(*b)
     # What the solver returns beside the solution (a number of steps) is that of order 0.
     return [Series(x) if i < len(b) else x[0] for i, x in enumerate(outputs)]
 

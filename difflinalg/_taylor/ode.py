@@ -48,7 +48,8 @@ def _solve(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     p = [_inward(x, count) for x, count in zip(data.p, counts, strict=True)]
     lift = Lift(meta.levels, p, data.q)
     field = _series_field(meta.system, moving, order)
-    y0, ts = data.y0, data.ts
+    y0: list[Value] = data.y0
+    ts = data.ts
     if is_series(ts):
         start = lift(
             _moved(field, order, back=True), _all_inward(y0, batch, order), _first(ts, batch, 0)
@@ -74,7 +75,7 @@ def _solve(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
             inner = lift(
                 lambda p, q, y, t: jax.vmap(lambda y, t: move(p, q, y, t))(y, t), inner, between
             )
-    out = [Series(jnp.moveaxis(x, batch + 1, 0)) for x in inner]
+    out: list[Value] = [Series(jnp.moveaxis(x, batch + 1, 0)) for x in inner]
     out += [Series(jnp.moveaxis(x, batch, 0)) for x in final]
     assert len(out) == (2 * n if m > 2 else n)
     return out + jax.tree.leaves(tuple(solution)[2:])
@@ -139,7 +140,7 @@ def _moved(field: Callable[..., Leaves], order: int, back: bool) -> Callable[...
             return [_scaled(d, x) for x in slopes]
 
         def rates(v: Leaves) -> Leaves:
-            return jax.vmap(rate)(v, nodes.astype(t.dtype))
+            return jax.vmap(rate)(v, jnp.asarray(nodes, t.dtype))
 
         def integrate(matrix: np.ndarray, slopes: Leaves) -> Leaves:
             return [

@@ -26,7 +26,7 @@ class Series:
         return self.coefficients.shape[0] - 1
 
 
-Value: TypeAlias = Series | Array  # a plain array is constant
+Value: TypeAlias = Any  # a `Series`, or a plain array, which is constant
 
 
 def is_series(x: Any) -> bool:

@@ -13,7 +13,7 @@ from jax.extend.core import JaxprEqn
 
 from difflinalg._taylor import arithmetic as ta
 from difflinalg._taylor.elementwise import choose, ranked
-from difflinalg._taylor.interpreter import evaluate, interpret_closed
+from difflinalg._taylor.interpreter import evaluate, interpret_closed, shape_of
 from difflinalg._taylor.rules import rule
 from difflinalg._taylor.series import Series, Value, full, primals
 
@@ -61,7 +61,7 @@ def is_smooth_value(x: Value) -> bool:
 @rule("add", "sub")
 def _add(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     x, y = inputs
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     op = jnp.add if equation.primitive.name == "add" else jnp.subtract
     if isinstance(x, Series) and isinstance(y, Series):
         return [Series(op(ranked(x, shape, order), ranked(y, shape, order)))]
@@ -75,7 +75,7 @@ def _add(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
 @rule("mul")
 def _mul(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     x, y = inputs
-    shape = equation.outvars[0].aval.shape
+    shape = shape_of(equation)
     if isinstance(x, Series) and isinstance(y, Series):
         return [Series(ta.product(ranked(x, shape, order), ranked(y, shape, order)))]
     if isinstance(x, Series):

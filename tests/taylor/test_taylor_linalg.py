@@ -83,7 +83,6 @@ PROGRAMS = {
     "tridiagonal": lambda t: lax.linalg.tridiagonal_solve(*_bands(t), VECTOR[:, None] * t),
     "cg": lambda t: sparse_linalg.cg(_positive(REAL, t), VECTOR * t, tol=1e-13)[0],
     "fixed point": _fixed_point,
-    "root": _root,
     "norm": lambda t: jnp.sum(linalg.norm(_curve(TALL, t), axis=0)) + linalg.norm(_curve(REAL, t)),
     "mapped": lambda t: jax.vmap(lambda s: linalg.qr(_curve(TALL.real, t * s)))(
         jnp.array([1.0, 2.0])
