@@ -42,6 +42,7 @@ SINGLE = DEFAULTS._replace(
 )
 SETTINGS = ("model", "D", "chi", "starts", "start_chi", "delta", "J2", "g", "seed", "float32")
 START_EVALUATIONS = 180
+SHORT = 0.02  # the first trial step from a point near a minimum
 RESTARTS = 3  # of the optimiser, where a step led to an environment that does not converge
 
 
@@ -242,7 +243,7 @@ def optimise(run: Run, iterations: int, gtol: float) -> Any:
         raise Unconverged(msg)
     best = min(found, key=lambda index: run.energies[index])
     run.stage(settings["chi"])
-    return _descend(run, run.points[best], maxiter=iterations, gtol=gtol)
+    return _descend(run, run.points[best], maxiter=iterations, gtol=gtol, length=SHORT)
 
 
 def _random_point(settings: dict[str, Any], seed: int) -> np.ndarray:
@@ -250,18 +251,30 @@ def _random_point(settings: dict[str, Any], seed: int) -> np.ndarray:
     return first.astype(np.float32).astype(float) if settings["float32"] else first
 
 
-def _descend(run: Run, first: np.ndarray, **limits) -> Any:
-    """L-BFGS with a memory of about as many steps as there are free parameters."""
-    options = {"ftol": 1e-15, "maxcor": 100, **limits}
+def _descend(run: Run, first: np.ndarray, gtol: float, length: float = 1.0, **limits) -> Any:
+    """L-BFGS with a memory of about as many steps as there are free parameters.
+
+    The unknown is the way from `first`, in units of `length`, which is that of the first trial.
+    """
     attempts = 0
     while True:
+        options = {"ftol": 1e-15, "maxcor": 100, "gtol": gtol * length, **limits}
+        function, way = _along(run, first, length), np.zeros_like(first)
         try:
-            return minimize(run, first, jac=True, method="L-BFGS-B", options=options)
+            return minimize(function, way, jac=True, method="L-BFGS-B", options=options)
         except Unconverged:
             attempts += 1
             if attempts > RESTARTS or np.all(np.isnan(run.energies[run.begin : run.replayed])):
                 raise
-            first = run.points[run.best()]
+            first, length = run.points[run.best()], SHORT
+
+
+def _along(run: Run, first: np.ndarray, length: float):
+    def function(way: np.ndarray) -> tuple[float, np.ndarray]:
+        energy, gradient = run(first + length * way)
+        return energy, length * gradient
+
+    return function
 
 
 def picture(path: str, run: Run) -> None:
