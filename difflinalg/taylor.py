@@ -52,8 +52,8 @@ def jet(
     Derivatives:
         The result can be differentiated in both modes, mapped and compiled. Branches and loops are
         followed as the primal values decide: at a kink (`abs` at zero) the derivatives are those
-        of one side. A function with a rule of its own (`jax.custom_jvp`, `jax.custom_vjp`) is
-        followed through its body, and the rule is not used.
+        of one side. A function with a rule of its own is
+        differentiated by it (`jax.custom_jvp`), or followed through its body (`jax.custom_vjp`).
 
     Cost:
         About `K^2 / 2` times the products of `fun`, and one decomposition for each of `fun`.

@@ -115,7 +115,10 @@ def frame_series(
         cluster_rtol: as in `eigh_series`.
     """
     b = _rotate(herm(a), v)
-    ends = boundaries(b, w, scale, a.shape[0] - 1, cluster_rtol)
+    order = a.shape[0] - 1
+    # What couples a pair by way of other states does not count: it is taken out first.
+    may = same_label(labels_of(boundaries(b, w, scale, order, cluster_rtol)))
+    ends = boundaries(block_series(b, w, may).d, w, scale, order, cluster_rtol, may)
     labels = labels_of(ends)
     mu = mean_in_cluster(w, labels)
     blocks = block_series(b, mu, same_label(labels))

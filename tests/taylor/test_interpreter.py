@@ -21,11 +21,11 @@ def nested(f, x, order):
 
 
 @jax.custom_jvp
-def _lying(x):
+def _doubled(x):
     return jnp.sin(x)
 
 
-_lying.defjvp(lambda primals, tangents: (_lying(*primals), 0.0 * tangents[0]))
+_doubled.defjvp(lambda x, x_dot: (_doubled(*x), 2.0 * jnp.cos(x[0]) * x_dot[0]))
 
 
 @jax.custom_vjp
@@ -101,13 +101,13 @@ def test_programs_agree_with_nested_forward_mode():
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11, err_msg=f.__name__)
 
 
-def test_functions_with_a_rule_of_their_own_are_followed_themselves():
+def test_functions_with_a_forward_rule_follow_it_and_those_with_a_backward_rule_their_body():
     def f(t):
         looped = memory.fori_loop(0, 3, lambda _, x: x * t, 1.0, checkpoints=memory.Revolve(2))
-        return jnp.stack([_lying(t), _backward_only(t), looped])
+        return jnp.stack([_doubled(t), _backward_only(t), looped])
 
     sin, cos, e = jnp.sin(X), jnp.cos(X), jnp.exp(X)
-    wanted = [[sin, e, X**3], [cos, e, 3 * X**2], [-sin, e, 6 * X], [-cos, e, 6.0]]
+    wanted = [[sin, e, X**3], [2 * cos, e, 3 * X**2], [-2 * sin, e, 6 * X], [-2 * cos, e, 6.0]]
     np.testing.assert_allclose(derivatives(f, X, 3), jnp.array(wanted), rtol=1e-12)
 
 
