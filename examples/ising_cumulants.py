@@ -13,34 +13,15 @@ Needs mpmath (extra `test`), and matplotlib (extra `figures`) for the picture.
 
 import argparse
 import math
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ising_trg import _contract, ising_tensor, parse_couplings
+from ising_trg import ising_tensor, log_partition_per_site, parse_couplings
 from jax import Array, lax
 
 from difflinalg import taylor
-
-
-def normalised(f: Callable[[Any], Any], state: Any) -> Any:
-    """One step of the renormalisation group, and what its corners grow by divided out as a series.
-
-    The weight of a block of `2^n` sites is `exp(2^n f(K))`. Its coefficients would grow like
-    `2^(n k)`, and those of its logarithm like `2^n`: the difference would be lost to rounding.
-    """
-    inner, weight = state if isinstance(state, tuple) else (state, jnp.ones(()))
-    result = f(inner)
-    if not isinstance(result, tuple):
-        return result
-    corners, total = result
-    weight = 0.5 * weight  # of the logarithm of one plaquette, per site
-    sizes = [jnp.sqrt(jnp.sum(jnp.abs(corner) ** 2)) for corner in corners]
-    corners = tuple(corner / size for corner, size in zip(corners, sizes, strict=True))
-    return (corners, total + weight * sum(jnp.log(size) for size in sizes)), weight
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
@@ -48,7 +29,7 @@ def cumulants(couplings: Array, chi: int, steps: int, order: int) -> Array:
     """`d^k (lnZ / N) / dK^k` for k = 0 .. order, a row for each coupling."""
 
     def log_z(coupling: Array) -> Array:
-        return _contract(ising_tensor(coupling), chi, steps, normalised)
+        return log_partition_per_site(ising_tensor(coupling), chi, steps)
 
     return lax.map(lambda coupling: taylor.derivatives(log_z, coupling, order), couplings)
 

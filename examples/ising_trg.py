@@ -31,7 +31,7 @@ WEIGHT_FLOOR = 1e-16  # of a bond state, relative to the largest: keeps the root
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
 Corners = tuple[Array, Array, Array, Array]
-Split = tuple[Corners, Array]  # and the logarithm of what was divided out, a constant
+Split = tuple[Corners, Array]  # and the logarithm of what was divided out
 
 
 def ising_tensor(coupling: ArrayLike) -> Array:
@@ -71,28 +71,29 @@ def _contract(tensor: Any, chi: int, steps: int, evaluate: Callable[[Callable, A
     """`lnZ / N` by a chain of functions, which `evaluate` applies one by one."""
 
     def parts(result: Any) -> tuple[Any, Any]:
-        """The corners, and the value of the logarithm of what was divided out, a constant."""
-        log_scale = evaluate(lambda x: x[1], result)
-        return evaluate(lambda x: x[0], result), jax.tree.leaves(log_scale)[0]
+        return evaluate(lambda x: x[0], result), evaluate(lambda x: x[1], result)
 
     def renormalise(corners: Any) -> tuple[Any, Any]:
+        """The next corners, and the logarithm of what was divided out."""
         return parts(evaluate(partial(_renormalise, chi=chi), corners))
 
-    def close(corners: Corners, total: Array) -> Array:
-        return total + jnp.log(einsum("xsp,pqy,qrx,yrs->", *corners)) / 2**steps
+    def close(corners: Corners) -> Array:
+        return jnp.log(einsum("xsp,pqy,qrx,yrs->", *corners)) / 2**steps
 
     corners, total = parts(evaluate(partial(_split_tensor, chi=chi), tensor))
     step = 1
     while step < steps and _is_small_or_large(corners, chi):
         corners, log_scale = renormalise(corners)
-        total, step = total + log_scale / 2**step, step + 1
+        total = jax.tree.map(lambda t, x, n=step: t + x / 2**n, total, log_scale)
+        step += 1
     if step < steps:
         corners = jax.tree.map(partial(_pad, chi=chi), corners)
         corners, log_scales = lax.scan(
             lambda corners, _: renormalise(corners), corners, None, steps - step
         )
-        total = total + jnp.sum(log_scales / 2.0 ** jnp.arange(step, steps))
-    return evaluate(partial(close, total=total), corners)
+        weights = 0.5 ** np.arange(step, steps)
+        total = jax.tree.map(lambda t, x: t + jnp.sum(weights * x), total, log_scales)
+    return jax.tree.map(jnp.add, total, evaluate(close, corners))
 
 
 def _is_small_or_large(corners: Any, chi: int) -> bool:
@@ -148,7 +149,7 @@ def _halves(factors: tuple[Array, ...], chi: int) -> tuple[tuple[Array, Array], 
     """
     k = min(chi, *(size for factor in factors for size in factor.shape))
     u, core, vh, _ = linalg.svd_trunc(factors, k, keep_multiplets=True, core=True)
-    scale = lax.stop_gradient(jnp.real(core[0, 0]))
+    scale = jnp.real(core[0, 0])  # not a constant: high derivatives would grow like 2^step
     root = _square_root(core / scale)
     return (einsum("ij,jk->ik", u, root), einsum("ij,jk->ik", root, vh)), jnp.log(scale)
 

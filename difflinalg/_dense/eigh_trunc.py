@@ -198,12 +198,12 @@ def eigh_trunc_tangents(
     a_dot_v = mm(a_dot, v)
     k = mm(adjoint(v), a_dot_v)
     inside = inv0(w[None, :] - w[:, None], deflation.cluster) * k
-    x = _outside(a, kept, deflation, origin, a_dot_v - mm(v, k))
+    x = outside(a, kept, deflation, origin, a_dot_v - mm(v, k))
     mask = deflation.kept * deflation.guard
     return Kept(real_diagonal(k) * deflation.kept, (mm(v, inside) + x) * mask)
 
 
-def _outside(a: Array, kept: Kept, deflation: Deflation, origin: Array, g: Array) -> Array:
+def outside(a: Array, kept: Kept, deflation: Deflation, origin: Array, g: Array) -> Array:
     """`X` of the module docstring, from the operator `(w[j] - Q A Q) / (w[j] - origin)`."""
     w, v = kept
     shifted = lax.stop_gradient(w - origin) * deflation.kept

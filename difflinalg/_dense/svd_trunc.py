@@ -230,7 +230,7 @@ def svd_trunc_tangents(
     even = inv0(s_row - s_column, deflation.cluster) * herm(t)
     odd = inv0(s_row + s_column, deflation.floor) * skew(t)
     p, q = even + odd, even - odd  # U^H U_dot and V^H V_dot, anti-Hermitian
-    xh, yh = _outside(
+    xh, yh = outside(
         a, kept, deflation, product, a_dot_v - mm(adjoint(t), uh), a_dot_h_u - mm(t, vh)
     )
     mask = deflation.kept * deflation.guard
@@ -242,7 +242,7 @@ def svd_trunc_tangents(
     )
 
 
-def _outside(
+def outside(
     a: Factors,
     kept: Kept,
     deflation: Deflation,

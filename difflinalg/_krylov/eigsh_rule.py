@@ -183,7 +183,7 @@ def eigsh_tangents(
     if m_dot_v is not None:
         same = jnp.abs(gaps) <= cluster
         c = jnp.where(same, -0.5 * inner(v, m_dot_v), c)
-    x = _outside(ops, found, spec, b)
+    x = solve_outside(ops, found, spec, b)
     guard = jnp.where(found.cut > 0.0, jnp.nan, 1.0)[:, None]
     return jnp.real(jnp.diagonal(overlap)), (combine(c.T, v) + x) * guard
 
@@ -196,7 +196,7 @@ def _signs(w: Array, plan: Plan) -> Array | None:
     return {"SA": ones, "LA": -ones, "LM": jnp.where(w > 0.0, -ones, ones)}.get(plan.which)
 
 
-def _outside(ops: Operators, found: Found, spec: Spec, b: Array) -> Array:
+def solve_outside(ops: Operators, found: Found, spec: Spec, b: Array) -> Array:
     """The rows `x_j` of the module docstring."""
     w, v = found.w, found.v
     signs = None if spec.shifted else _signs(w, spec.plan)

@@ -1,5 +1,7 @@
 """Rules of the decompositions and matrix functions of this package; their series are elsewhere."""
 
+import jax
+
 from difflinalg._dense import (
     eigh,
     eigh_trunc,
@@ -10,10 +12,10 @@ from difflinalg._dense import (
     svd,
     svd_trunc,
 )
-from difflinalg._krylov import eigsh_rule
+from difflinalg._krylov import eigsh_rule, svds
 from difflinalg._taylor.hermitian import eigh_series
 from difflinalg._taylor.hermitian_functions import funm_series
-from difflinalg._taylor.krylov import eigsh_series
+from difflinalg._taylor.krylov import eigsh_series, svds_series
 from difflinalg._taylor.matrix_functions import (
     frechet_series,
     matrix_function_series,
@@ -54,14 +56,14 @@ def _svdvals(a, cluster_rtol, *, order):
 @operation_rule(eigh_trunc.eigh_trunc_core)
 def _eigh_trunc(a, spec, which, level, *, order):
     kept, deflation, origin = eigh_trunc_series(full(a, order), spec, which, level)
-    return eigh_trunc.Kept(*map(Series, kept)), deflation, origin
+    return jax.tree.map(Series, kept), deflation, origin
 
 
 @operation_rule(svd_trunc.svd_trunc_core)
 def _svd_trunc(factors, spec, level, *, order):
     series = tuple(full(factor, order) for factor in factors)
-    kept, deflation = svd_trunc_series(series, spec, level)
-    return svd_trunc.Kept(*map(Series, kept)), deflation
+    kept, *constants = svd_trunc_series(series, spec, level)
+    return jax.tree.map(Series, kept), *constants
 
 
 @operation_rule(matrix_function.matrix_function)
@@ -94,3 +96,8 @@ def _sqrtm(a, *, order):
 @operation_rule(eigsh_rule.eigsh_core)
 def _eigsh(ops, start, sigma, spec, *, order):
     return eigsh_series(ops, start, sigma, spec, order)
+
+
+@operation_rule(svds.svds_core)
+def _svds(maps, spec, *, order):
+    return svds_series(maps, spec, order)

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm
-from difflinalg._krylov.eigsh_rule import Operators, Spec, _outside, eigsh_core
+from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_core, solve_outside
 from difflinalg._krylov.operator import Linear
+from difflinalg._krylov.svds import Maps, SvdSpec, svds_core
 from difflinalg._taylor.convolution import on_top, past, set_order, start
 from difflinalg._taylor.interpreter import interpret_closed
 from difflinalg._taylor.series import Series, full, is_series, primals
@@ -49,29 +50,41 @@ def images_of(operator: Linear | None, like: Array, order: int) -> Images:
     return images
 
 
-def eigsh_series(ops: Operators, begin: Array, sigma: Array, spec: Spec, order: int) -> Any:
+def eigsh_series(ops: Operators, begin: Array, sigma: Array, spec: Spec, order: int) -> Found:
     """`Found` with series of eigenvalues and eigenvectors; the arguments are those of `eigsh_core`.
 
     The leaves of `ops` may be series.
     """
     fixed, begin, sigma = primals((ops, begin, sigma))
     found = eigsh_core(fixed, begin, sigma, replace(spec, level=spec.level + order))
+    return _found_series(ops, found, spec, order)
+
+
+def svds_series(maps: Maps, spec: SvdSpec, order: int) -> Found:
+    """The same for `svds_core`: its triplets are eigenpairs of `[[0, A], [A^H, 0]]`."""
+    found = svds_core(primals(maps), replace(spec, level=spec.level + order))
+    return _found_series(Operators(maps.both, None, None), found, spec.rule, order)
+
+
+def _found_series(ops: Operators, found: Found, spec: Spec, order: int) -> Found:
+    """What a solver has found for the first coefficients, with series of values and vectors."""
     moving = [x for x in jax.tree.leaves((ops.a, ops.m), is_leaf=is_series) if is_series(x)]
     if not moving:
         return found
-    constants = lax.stop_gradient(found)
+    fixed, constants = primals(ops), lax.stop_gradient(found)
     w, v_0 = found.w, found.v.T
     of_a, of_m = (images_of(operator, v_0, order) for operator in (ops.a, ops.m))
 
     def outside(r: Array) -> Array:
-        return _outside(fixed, found, spec, r.T).T
+        return solve_outside(fixed, found, spec, r.T).T
 
     same = jnp.abs(w[:, None] - w[None, :]) <= constants.cluster
     d, v = _pairs(of_a, of_m, w, v_0, same, outside, order)
     guard = jnp.where(constants.cut > 0.0, jnp.nan, 1.0)
     v = v.at[1:].multiply(guard) if order else v
-    values = jnp.real(jnp.diagonal(d, axis1=-2, axis2=-1))
-    return found._replace(w=Series(values), v=Series(jnp.swapaxes(v, -1, -2)))
+    values: Any = Series(jnp.real(jnp.diagonal(d, axis1=-2, axis2=-1)))
+    vectors: Any = Series(jnp.swapaxes(v, -1, -2))
+    return found._replace(w=values, v=vectors)
 
 
 def _pairs(

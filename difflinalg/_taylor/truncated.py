@@ -42,7 +42,7 @@ def eigh_trunc_series(
     kept, deflation, origin = found
     deflation, origin = lax.stop_gradient((deflation, origin))
     w = kept.w
-    outside = partial(eigh_trunc._outside, a[0], kept, deflation, origin)
+    outside = partial(eigh_trunc.outside, a[0], kept, deflation, origin)
     same = jnp.abs(w[:, None] - w[None, :]) <= deflation.cluster
     d, v = pair_series(Chain((a,)), w, kept.v, same, outside, order)
     guard = deflation.guard * deflation.kept
@@ -91,8 +91,8 @@ def pair_series(
 
 def svd_trunc_series(
     factors: tuple[Array, ...], spec: Truncation, level: int
-) -> tuple[svd_trunc.Kept, Deflation]:
-    """Series of the kept triplets; the deflation is a constant.
+) -> tuple[svd_trunc.Kept, Deflation, Array | None]:
+    """Series of the kept triplets; the deflation and the product of the factors are constants.
 
     Args:
         factors: series of matrices, each of shape `(K + 1, m, n)`, whose product is decomposed.
@@ -101,19 +101,22 @@ def svd_trunc_series(
     """
     order = factors[0].shape[0] - 1
     first = tuple(factor[0] for factor in factors)
-    kept, deflation = svd_trunc.svd_trunc_core(first, spec, level + order)
-    deflation = lax.stop_gradient(deflation)
+    kept, *constants = svd_trunc.svd_trunc_core(first, spec, level + order)
+    deflation, product = lax.stop_gradient(constants)
+
+    def outside(g_u: Array, g_v: Array) -> tuple[Array, Array]:
+        rows = adjoint(g_u), adjoint(g_v)
+        xh, yh = svd_trunc.outside(first, kept, deflation, product, *rows)
+        return adjoint(xh), adjoint(yh)
+
     s = kept.s
     same = jnp.abs(s[:, None] - s[None, :]) <= deflation.cluster
-    found = triplet_series(
-        factors,
-        (kept.u, s, kept.v),
-        same,
-        deflation.floor,
-        partial(svd_trunc._outside, first, kept, deflation),
-    )
-    u, v = found.u, found.v
+    frames = adjoint(kept.uh), s, adjoint(kept.vh)
+    found = triplet_series(factors, frames, same, deflation.floor, outside)
+    uh, core, vh = adjoint(found.u), found.d, adjoint(found.v)
     if order:
         guard = deflation.guard * deflation.kept
-        u, v = u.at[1:].multiply(guard), v.at[1:].multiply(guard)
-    return svd_trunc.Kept(u, real_diagonal(found.d) * deflation.kept, v), deflation
+        uh, vh = (x.at[1:].multiply(guard[:, None]) for x in (uh, vh))
+        core = core.at[1:].multiply(guard * guard[:, None])
+    s = real_diagonal(found.d) * deflation.kept
+    return svd_trunc.Kept(uh, s, vh, core), deflation, product
