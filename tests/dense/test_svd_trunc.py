@@ -430,3 +430,30 @@ def test_product_of_factors_broadcasts_and_maps_and_reports_the_error():
 def test_factors_that_do_not_fit_are_refused(factors, error):
     with pytest.raises(ValueError, match=error):
         linalg.svd_trunc(factors, 1)
+
+
+def test_the_core_is_the_projected_matrix_to_third_order_inside_of_a_multiplet():
+    values = jnp.array([3.0, 2.0, 2.0, 0.5, 0.1])
+    a = random_matrix(jax.random.key(5), values, (6, 5), jnp.complex128)
+    d = random_array(6, (6, 5), jnp.complex128)
+
+    def powers(core):
+        square = core.conj().T @ core
+        return jnp.real(jnp.trace(square @ square @ square))
+
+    def by_core(t):
+        return powers(linalg.svd_trunc(a + t * d, 3, core=True).S)
+
+    def by_divided_differences(t):
+        x = a + t * d
+        kept = linalg.funm_hermitian(x.conj().T @ x, lambda w: jnp.where(w > 1.0, w**3, 0.0))
+        return jnp.real(jnp.trace(kept))
+
+    def derivatives(f):
+        second = jax.jacfwd(jax.jacfwd(f))
+        return jnp.stack([f(0.0), jax.grad(f)(0.0), second(0.0), jax.jacfwd(second)(0.0)])
+
+    found, divided = (
+        jax.jit(derivatives, static_argnums=0)(f) for f in (by_core, by_divided_differences)
+    )
+    np.testing.assert_allclose(found, divided, rtol=1e-11)
