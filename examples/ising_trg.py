@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -253,19 +254,35 @@ def picture(path: str, couplings: np.ndarray, found: np.ndarray, exact: np.ndarr
 def parse_couplings(text: str) -> np.ndarray:
     """`start:stop:count`, both ends included, or a single value."""
     try:
-        parts = text.split(":")
-        values = (
-            np.linspace(float(parts[0]), float(parts[1]), int(parts[2]))
-            if len(parts) == 3
-            else np.array([float(text)])
-        )
-    except (ValueError, IndexError):
+        *ends, count = text.split(":") if text.count(":") == 2 else (text, text, "1")
+        start, stop, count = float(ends[0]), float(ends[1]), int(count)
+    except ValueError:
         msg = f"expected start:stop:count or one number, got {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
-    if values.size == 0 or not np.all(values > 0.0):
-        msg = f"couplings must be positive and at least one, got {text!r}"
+    if count < 1 or not (0.0 < start < np.inf and 0.0 < stop < np.inf):
+        msg = f"couplings must be positive, finite and at least one, got {text!r}"
         raise argparse.ArgumentTypeError(msg)
-    return values
+    return np.linspace(start, stop, count)
+
+
+def parse_output(text: str) -> str:
+    """The path of a table or a picture that can be written: better known before the sweep."""
+    path = Path(text)
+    if not path.absolute().parent.is_dir():
+        msg = f"no such directory: {path.parent}"
+        raise argparse.ArgumentTypeError(msg)
+    if path.suffix == ".csv":
+        return text
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        msg = f"{text} needs matplotlib: pip install '.[figures]', or give a .csv file"
+        raise argparse.ArgumentTypeError(msg) from None
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix[1:].lower() not in known:
+        msg = f"{text} is neither .csv nor a picture ({', '.join(known)})"
+        raise argparse.ArgumentTypeError(msg)
+    return text
 
 
 def main() -> None:
@@ -279,7 +296,11 @@ def main() -> None:
         default="0.40:0.50:11",
         help="start:stop:count (default %(default)s)",
     )
-    parser.add_argument("--output", help="a .csv file for the table or an image file for a picture")
+    parser.add_argument(
+        "--output",
+        type=parse_output,
+        help="a .csv file for the table or an image file for a picture",
+    )
     parser.add_argument("--smoke", action="store_true", help="a few seconds: chi 4, 6 steps")
     options = parser.parse_args()
     if options.chi < 1 or options.steps < 1:
