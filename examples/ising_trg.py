@@ -204,15 +204,17 @@ def thermodynamics(couplings: Array, chi: int, steps: int) -> tuple[Array, Array
 
 def onsager(coupling: float) -> tuple[float, float, float]:
     """The exact `lnZ / N`, `E / N` and `C / N` of the infinite lattice at coupling K > 0."""
-    k2 = (2.0 * np.sinh(2.0 * coupling) / np.cosh(2.0 * coupling) ** 2) ** 2
+    k2 = min((2.0 * np.sinh(2.0 * coupling) / np.cosh(2.0 * coupling) ** 2) ** 2, 1.0)
     theta = (np.arange(4096) + 0.5) * np.pi / 4096  # periodic integrand: the midpoint rule
     log_z = np.log(2.0 * np.cosh(2.0 * coupling)) + 0.5 * np.mean(
         np.log(0.5 * (1.0 + np.sqrt(1.0 - k2 * np.sin(theta) ** 2)))
     )
     tanh2, coth = np.tanh(2.0 * coupling) ** 2, 1.0 / np.tanh(2.0 * coupling)
     first, second = ellipk(k2), ellipe(k2)
-    energy = -coth * (1.0 + 2.0 / np.pi * (2.0 * tanh2 - 1.0) * first)
-    inner = np.pi / 2.0 + (2.0 * tanh2 - 1.0) * first
+    # At the critical coupling the first factor vanishes faster than the elliptic integral grows.
+    product = (2.0 * tanh2 - 1.0) * first if np.isfinite(first) else 0.0
+    energy = -coth * (1.0 + 2.0 / np.pi * product)
+    inner = np.pi / 2.0 + product
     heat = 4.0 / np.pi * (coupling * coth) ** 2 * (first - second - (1.0 - tanh2) * inner)
     return float(log_z), float(energy), float(heat)
 
@@ -256,6 +258,8 @@ def parse_couplings(text: str) -> np.ndarray:
     try:
         *ends, count = text.split(":") if text.count(":") == 2 else (text, text, "1")
         start, stop, count = float(ends[0]), float(ends[1]), int(count)
+        if count < 0:
+            raise ValueError
     except ValueError:
         msg = f"expected start:stop:count or one number, got {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
@@ -326,6 +330,7 @@ def main() -> None:
         np.savetxt(
             options.output,
             np.column_stack([couplings, found, exact]),
+            fmt="%.15g",
             delimiter=",",
             header=header,
             comments="",

@@ -96,7 +96,7 @@ def test_testing_functions_name_themselves_at_wrong_input():
         testing.check_gauge(lambda *factors: jnp.sum(factors[1]), A * jnp.nan)
 
 
-def test_example_refuses_couplings_and_outputs_before_it_computes(tmp_path):
+def test_example_refuses_its_arguments_early_and_knows_the_critical_point(tmp_path):
     path = Path(__file__).parents[1] / "examples" / "ising_trg.py"
     spec = importlib.util.spec_from_file_location("ising_trg_arguments", path)
     assert spec is not None
@@ -109,4 +109,7 @@ def test_example_refuses_couplings_and_outputs_before_it_computes(tmp_path):
     for text, message in (("absent/x.csv", "no such directory"), ("x.foo", "neither .csv nor")):
         with pytest.raises(ArgumentTypeError, match=message):
             example.parse_output(str(tmp_path / text))
+    log_z, energy, heat = example.onsager(0.5 * np.log(1.0 + np.sqrt(2.0)))
+    assert abs(log_z - 0.9296953983416) < 1e-7
+    assert (abs(energy + np.sqrt(2.0)) < 1e-12, heat) == (True, np.inf)
     assert example.parse_output(str(tmp_path / "x.PNG"))
