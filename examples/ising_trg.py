@@ -238,13 +238,15 @@ def sweep(couplings: np.ndarray, chi: int, steps: int) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def picture(path: str, couplings: np.ndarray, found: np.ndarray, exact: np.ndarray) -> None:
+def picture(path: str, couplings: np.ndarray, found: np.ndarray) -> None:
     """Write energy and specific heat next to the exact curves."""
     import matplotlib.pyplot as plt
 
+    fine = np.linspace(np.min(couplings), np.max(couplings), 301)
+    exact = np.array([onsager(coupling) for coupling in fine])
     figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
     for axis, column, label in zip(axes, (1, 2), ("E / N", "C / N"), strict=True):
-        axis.plot(couplings, exact[:, column], "-", color="0.6", label="exact (Onsager)")
+        axis.plot(fine, exact[:, column], "-", color="0.6", label="exact (Onsager)")
         axis.plot(couplings, found[:, column], "o", ms=4, label="TRG, differentiated")
         axis.set_xlabel("coupling K = beta J")
         axis.set_ylabel(label + (" [J]" if column == 1 else " [k_B]"))
@@ -336,7 +338,7 @@ def main() -> None:
             comments="",
         )
     elif options.output:
-        picture(options.output, couplings, found, exact)
+        picture(options.output, couplings, found)
 
 
 if __name__ == "__main__":
