@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -204,15 +205,17 @@ def thermodynamics(couplings: Array, chi: int, steps: int) -> tuple[Array, Array
 
 def onsager(coupling: float) -> tuple[float, float, float]:
     """The exact `lnZ / N`, `E / N` and `C / N` of the infinite lattice at coupling K > 0."""
-    k2 = (2.0 * np.sinh(2.0 * coupling) / np.cosh(2.0 * coupling) ** 2) ** 2
+    k2 = min((2.0 * np.sinh(2.0 * coupling) / np.cosh(2.0 * coupling) ** 2) ** 2, 1.0)
     theta = (np.arange(4096) + 0.5) * np.pi / 4096  # periodic integrand: the midpoint rule
     log_z = np.log(2.0 * np.cosh(2.0 * coupling)) + 0.5 * np.mean(
         np.log(0.5 * (1.0 + np.sqrt(1.0 - k2 * np.sin(theta) ** 2)))
     )
     tanh2, coth = np.tanh(2.0 * coupling) ** 2, 1.0 / np.tanh(2.0 * coupling)
     first, second = ellipk(k2), ellipe(k2)
-    energy = -coth * (1.0 + 2.0 / np.pi * (2.0 * tanh2 - 1.0) * first)
-    inner = np.pi / 2.0 + (2.0 * tanh2 - 1.0) * first
+    # At the critical coupling the first factor vanishes faster than the elliptic integral grows.
+    product = (2.0 * tanh2 - 1.0) * first if np.isfinite(first) else 0.0
+    energy = -coth * (1.0 + 2.0 / np.pi * product)
+    inner = np.pi / 2.0 + product
     heat = 4.0 / np.pi * (coupling * coth) ** 2 * (first - second - (1.0 - tanh2) * inner)
     return float(log_z), float(energy), float(heat)
 
@@ -236,13 +239,15 @@ def sweep(couplings: np.ndarray, chi: int, steps: int) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def picture(path: str, couplings: np.ndarray, found: np.ndarray, exact: np.ndarray) -> None:
+def picture(path: str, couplings: np.ndarray, found: np.ndarray) -> None:
     """Write energy and specific heat next to the exact curves."""
     import matplotlib.pyplot as plt
 
+    fine = np.linspace(np.min(couplings), np.max(couplings), 301)
+    exact = np.array([onsager(coupling) for coupling in fine])
     figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
     for axis, column, label in zip(axes, (1, 2), ("E / N", "C / N"), strict=True):
-        axis.plot(couplings, exact[:, column], "-", color="0.6", label="exact (Onsager)")
+        axis.plot(fine, exact[:, column], "-", color="0.6", label="exact (Onsager)")
         axis.plot(couplings, found[:, column], "o", ms=4, label="TRG, differentiated")
         axis.set_xlabel("coupling K = beta J")
         axis.set_ylabel(label + (" [J]" if column == 1 else " [k_B]"))
@@ -254,19 +259,37 @@ def picture(path: str, couplings: np.ndarray, found: np.ndarray, exact: np.ndarr
 def parse_couplings(text: str) -> np.ndarray:
     """`start:stop:count`, both ends included, or a single value."""
     try:
-        parts = text.split(":")
-        values = (
-            np.linspace(float(parts[0]), float(parts[1]), int(parts[2]))
-            if len(parts) == 3
-            else np.array([float(text)])
-        )
-    except (ValueError, IndexError):
+        *ends, count = text.split(":") if text.count(":") == 2 else (text, text, "1")
+        start, stop, count = float(ends[0]), float(ends[1]), int(count)
+        if count < 0:
+            raise ValueError
+    except ValueError:
         msg = f"expected start:stop:count or one number, got {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
-    if values.size == 0 or not np.all(values > 0.0):
-        msg = f"couplings must be positive and at least one, got {text!r}"
+    if count < 1 or not (0.0 < start < np.inf and 0.0 < stop < np.inf):
+        msg = f"couplings must be positive, finite and at least one, got {text!r}"
         raise argparse.ArgumentTypeError(msg)
-    return values
+    return np.linspace(start, stop, count)
+
+
+def parse_output(text: str) -> str:
+    """The path of a table or a picture that can be written: better known before the sweep."""
+    path = Path(text)
+    if not path.absolute().parent.is_dir():
+        msg = f"no such directory: {path.parent}"
+        raise argparse.ArgumentTypeError(msg)
+    if path.suffix == ".csv":
+        return text
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        msg = f"{text} needs matplotlib: pip install '.[figures]', or give a .csv file"
+        raise argparse.ArgumentTypeError(msg) from None
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix[1:].lower() not in known:
+        msg = f"{text} is neither .csv nor a picture ({', '.join(known)})"
+        raise argparse.ArgumentTypeError(msg)
+    return text
 
 
 def main() -> None:
@@ -280,7 +303,11 @@ def main() -> None:
         default="0.40:0.50:11",
         help="start:stop:count (default %(default)s)",
     )
-    parser.add_argument("--output", help="a .csv file for the table or an image file for a picture")
+    parser.add_argument(
+        "--output",
+        type=parse_output,
+        help="a .csv file for the table or an image file for a picture",
+    )
     parser.add_argument("--smoke", action="store_true", help="a few seconds: chi 4, 6 steps")
     options = parser.parse_args()
     if options.chi < 1 or options.steps < 1:
@@ -306,12 +333,13 @@ def main() -> None:
         np.savetxt(
             options.output,
             np.column_stack([couplings, found, exact]),
+            fmt="%.15g",
             delimiter=",",
             header=header,
             comments="",
         )
     elif options.output:
-        picture(options.output, couplings, found, exact)
+        picture(options.output, couplings, found)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ def as_inexact(name: str, a: ArrayLike, sequences: bool = True) -> Array:
     if not hasattr(a, "dtype") and not isinstance(a, (bool, int, float, complex, list, tuple)):
         msg = f"{name} needs an array, got {type(a).__name__}; convert it with jnp.asarray."
         raise TypeError(msg)
+    if isinstance(a, np.ndarray) and a.dtype.kind in "OSU":
+        msg = f"{name} needs real or complex numbers, got dtype {a.dtype}."
+        raise TypeError(msg)
     array = jnp.asarray(a)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         if not (jnp.issubdtype(array.dtype, jnp.integer) or array.dtype == jnp.bool_):
@@ -113,15 +116,31 @@ def check_choice(name: str, argument: str, value: object, choices: tuple[object,
         raise ValueError(msg)
 
 
+def as_index(value: object) -> int | None:
+    """`value` as an integer, None if it is not one: an array with axes has `__index__` too."""
+    if isinstance(value, (bool, Tracer)) or getattr(value, "shape", ()) != ():
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def describe(value: object) -> str:
+    """The type of `value`, and the shape if it is an array with axes."""
+    shape = getattr(value, "shape", ())
+    return type(value).__name__ + (f" of shape {shape}" if shape else "")
+
+
 def check_rank(name: str, rank: object, limit: int) -> int:
     """`rank` as a static integer from 1 to `limit`."""
-    if isinstance(rank, (bool, Tracer)) or not hasattr(rank, "__index__"):
+    value = as_index(rank)
+    if value is None:
         msg = (
-            f"{name} needs `rank` as a Python integer, got {type(rank).__name__}; the rank fixes "
+            f"{name} needs `rank` as a Python integer, got {describe(rank)}; the rank fixes "
             "the shape of the result, so under jit mark it static (static_argnames='rank')."
         )
         raise TypeError(msg)
-    value = rank.__index__()  # type: ignore[attr-defined]
     if not 1 <= value <= limit:
         msg = f"{name} needs 1 <= rank <= {limit} for this shape, got rank={value}."
         raise ValueError(msg)
@@ -132,7 +151,10 @@ def refuse_nonfinite(name: str, a: Array) -> None:
     """Refuse NaN and inf where the values can be seen, that is outside of any transformation."""
     if isinstance(a, Tracer) or a.size == 0:
         return
-    if not bool(jnp.all(jnp.isfinite(a))):
+    is_finite = jnp.all(jnp.isfinite(a))
+    if isinstance(is_finite, Tracer):  # under jit, which traces operations on constants too
+        return
+    if not bool(is_finite):
         msg = (
             f"{name} got a matrix that contains NaN or inf (shape {a.shape}, dtype {a.dtype}); "
             "find its origin with jax.config.update('jax_debug_nans', True). Under jit the "
@@ -160,6 +182,9 @@ def check_elementwise(name: str, f: object, scalar: jax.ShapeDtypeStruct) -> Non
     """Refuse `f` unless it takes one number to one number."""
     if not callable(f):
         msg = f"{name} needs a function of one number, got {type(f).__name__}."
+        raise TypeError(msg)
+    if isinstance(f, np.ufunc):
+        msg = f"{name} needs a function written with JAX, got numpy.{f.__name__}; use jax.numpy."
         raise TypeError(msg)
     value = jax.eval_shape(f, scalar)
     if not isinstance(value, jax.ShapeDtypeStruct) or value.shape != ():
@@ -223,10 +248,10 @@ def as_selection(name: str, select: str, select_range: object, size: int) -> sli
 
 def check_positive(name: str, argument: str, value: object, least: int = 1) -> int:
     """`value` as a static integer that is `least` or more."""
-    if isinstance(value, (bool, Tracer)) or not hasattr(value, "__index__"):
-        msg = f"{name} needs {argument} as a Python integer, got {type(value).__name__}."
+    number = as_index(value)
+    if number is None:
+        msg = f"{name} needs {argument} as a Python integer, got {describe(value)}."
         raise TypeError(msg)
-    number = value.__index__()  # type: ignore[attr-defined]
     if number < least:
         msg = f"{name} needs {argument} >= {least}, got {argument}={number}."
         raise ValueError(msg)
@@ -327,3 +352,47 @@ def common_rank(name: str, ranks: np.ndarray) -> int:
         )
         raise ValueError(msg)
     return int(ranks.max())
+
+
+def check_tolerance(name: str, argument: str, value: object) -> float | None:
+    """A relative tolerance as a static number that is not negative, or None for the default."""
+    if value is None:
+        return None
+    is_number = not isinstance(value, (bool, Tracer, str)) and getattr(value, "shape", ()) == ()
+    try:
+        number = float(value) if is_number else None  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None:
+        msg = (
+            f"{name} needs {argument} as a Python number or None, got {describe(value)}; it is "
+            "static, so under jit do not pass it as an argument."
+        )
+        raise TypeError(msg)
+    if not number >= 0.0:
+        msg = f"{name} needs {argument} >= 0, or None for the default, got {number}."
+        raise ValueError(msg)
+    return number
+
+
+def check_callable(name: str, f: object) -> None:
+    """Refuse what is not a function."""
+    if not callable(f):
+        msg = f"{name} needs a function, got {type(f).__name__}."
+        raise TypeError(msg)
+
+
+def check_floating(name: str, dtype: object) -> None:
+    """Refuse a dtype that is not floating or complex."""
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        msg = f"{name} needs a real or complex floating dtype, got {dtype}."
+        raise TypeError(msg)
+
+
+def check_pair(name: str, shape: object) -> tuple[int, int]:
+    """`shape` as that of a matrix."""
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+        msg = f"{name} needs shape as a pair (m, n), got {shape!r}."
+        raise TypeError(msg)
+    m, n = (check_positive(name, "shape", size, least=0) for size in shape)
+    return m, n

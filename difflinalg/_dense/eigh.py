@@ -64,8 +64,11 @@ def eigh(
         projector on a whole cluster, to about 1e-8 (first order) and 1e-4 (second order) at exact
         degeneracy, 2e-4 at any gap; and wrong for a loss that resolves the cluster: give
         `cluster_rtol=0` where the gap itself matters. A single vector of a degenerate cluster has
-        no derivative. A loss that depends on the phases of columns depends on the gauge
-        (`testing.check_gauge`). For functions of the matrix with all digits use `funm_hermitian`.
+        no derivative. These errors are in units of the loss over the k-th power of the width (of a
+        multiple c of the identity: of c), so that `exp` at 1e-3 I has no digits at second order:
+        scale the matrix to the loss. A loss that depends on the phases of columns depends on the
+        gauge (`testing.check_gauge`). For functions of the matrix with all digits use
+        `funm_hermitian`.
 
     Cost:
         O(n^3); the rule adds three products of n x n matrices per tangent. Reverse mode keeps a few
@@ -88,6 +91,7 @@ def eigh(
     matrix = checks.as_square("eigh", a, sequences=False)
     lower = checks.is_lower("eigh", UPLO)
     checks.refuse_nonfinite("eigh", matrix)
+    cluster_rtol = checks.check_tolerance("eigh", "cluster_rtol", cluster_rtol)
     return EighResult(*_eigh(matrix, lower, symmetrize_input, cluster_rtol))
 
 
@@ -133,6 +137,7 @@ def eigvalsh(
     matrix = checks.as_square("eigvalsh", a, sequences=False)
     lower = checks.is_lower("eigvalsh", UPLO)
     checks.refuse_nonfinite("eigvalsh", matrix)
+    cluster_rtol = checks.check_tolerance("eigvalsh", "cluster_rtol", cluster_rtol)
     return _eigvalsh(matrix, lower, symmetrize_input, cluster_rtol)
 
 

@@ -42,7 +42,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import HIGHEST, adjoint, herm, mm, real_diagonal
-from difflinalg._core.checks import as_square, check_elementwise
+from difflinalg._core.checks import as_square, check_elementwise, refuse_nonfinite
 from difflinalg._core.operation import operation
 from difflinalg._core.program import Program, hoist
 from difflinalg._dense.divided_differences import Elementwise, divided_difference
@@ -67,8 +67,9 @@ def funm_hermitian(
         `f(A)`, shape `(..., n, n)`; complex if `a` or the values of `f` are.
 
     Raises:
-        ValueError: if `a` is not square, or `f` of a scalar is not a scalar.
-        TypeError: if `f` is not callable.
+        ValueError: if `a` is not square, `f` of a scalar is not a scalar, or (outside jit and
+            other transformations) `a` contains NaN or inf; under jit the result is NaN.
+        TypeError: if `f` is not a function written with JAX.
 
     Derivatives:
         All orders, forward and reverse mode in any nesting, with respect to `a` and to what `f`
@@ -98,6 +99,7 @@ def funm_hermitian(
         de Boor, "Divided differences" (2005), section 12 (Hermite-Genocchi).
     """
     array = as_square("funm_hermitian", a)
+    refuse_nonfinite("funm_hermitian", array)
     if symmetrize_input:
         array = herm(array)
     function, arguments = _hoist(f, jnp.finfo(array.dtype).dtype)

@@ -20,7 +20,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
-from difflinalg._core.checks import as_matrix, check_choice
+from difflinalg._core.checks import as_matrix, check_choice, refuse_nonfinite
 from difflinalg._core.operation import operation
 from difflinalg._core.refuse import refuse_where
 from difflinalg._core.tolerances import rank_rtol
@@ -50,7 +50,8 @@ def polar(
         that "qdwh" returns in place of the missing directions is not orthonormal.
 
     Raises:
-        ValueError: if `a` has no two axes, or `side` or `method` is unknown.
+        ValueError: if `a` has no two axes, `side` or `method` is unknown, or (outside jit and
+            other transformations) `a` contains NaN or inf; under jit the result is NaN.
 
     Derivatives:
         All orders, forward and reverse mode in any nesting, exact to rounding for repeated
@@ -79,6 +80,7 @@ def polar(
     array = as_matrix("polar", a)
     check_choice("polar", "side", side, ("right", "left"))
     check_choice("polar", "method", method, ("qdwh", "svd"))
+    refuse_nonfinite("polar", array)
     rows, columns = array.shape[-2:]
     tall = array if rows >= columns else adjoint(array)
     w, p = polar_core(tall, (method, eps, max_iterations))

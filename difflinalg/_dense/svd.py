@@ -116,7 +116,8 @@ def svd(
         regular matrix, or the projector on a whole cluster or null space, to about 1e-8 (first
         order) and 1e-4 (second order) in float64, and the more values a cluster has, the less;
         and wrong for a loss that resolves the cluster: give `cluster_rtol=0` where the gap itself
-        matters. For the leading values of a long tail use `svd_trunc`. Undefined for single
+        matters. These errors are in units of the loss over the k-th power of the largest value.
+        For the leading values of a long tail use `svd_trunc`. Undefined for single
         vectors of a degenerate cluster, for `U Vh` of a singular matrix, and for the phases of
         single columns, which are gauge (`testing.check_gauge`).
 
@@ -141,6 +142,7 @@ def svd(
     """
     matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a, sequences=False)
     checks.refuse_nonfinite("svd", matrix)
+    cluster_rtol = checks.check_tolerance("svd", "cluster_rtol", cluster_rtol)
     keep = slice(None)
     if subset_by_index is not None:
         keep = checks.as_subset(
@@ -193,7 +195,7 @@ def svdvals(x: ArrayLike, /, *, cluster_rtol: float | None = None) -> Array:
     """
     matrix = checks.as_matrix("svdvals", x, sequences=False)
     checks.refuse_nonfinite("svdvals", matrix)
-    return _svdvals(matrix, cluster_rtol)
+    return _svdvals(matrix, checks.check_tolerance("svdvals", "cluster_rtol", cluster_rtol))
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -116,8 +116,9 @@ def svd_trunc(
 
     Raises:
         TypeError: if `a` is not an array of numbers or `rank` not a static integer.
-        ValueError: if `a` is not a matrix, `rank` is out of range, or (outside jit and other
-            transformations) `a` contains NaN or inf; under jit the result is NaN.
+        ValueError: if `a` is not a matrix, `rank` is out of range, a tolerance is negative, or
+            (outside jit and other transformations) `a` contains NaN or inf; under jit the result
+            is NaN.
 
     Derivatives:
         Forward and reverse mode in any nesting, with the exact truncation term. Right for every

@@ -30,7 +30,7 @@ class Truncation:
     width: int  # of the block, kept and leading dropped vectors together
     max_products: int  # in a round of subspace iteration; 0 chooses the full decomposition
     keep_multiplets: bool
-    multiplet_rtol: float
+    multiplet_rtol: float | None = None
     cluster_rtol: float | None = None
 
 
@@ -68,7 +68,9 @@ def truncation(
         full = limit < 64 or 9 * rank > limit
     width = min(limit, 3 * rank if 3 * rank <= LAPACK_SERIAL else max(LAPACK_SERIAL, 2 * rank))
     products = 0 if full else max(8, limit // width)
-    return Truncation(rank, width, products, keep_multiplets, multiplet_rtol or 0.0, cluster_rtol)
+    multiplet_rtol = checks.check_tolerance(name, "multiplet_rtol", multiplet_rtol)
+    cluster_rtol = checks.check_tolerance(name, "cluster_rtol", cluster_rtol)
+    return Truncation(rank, width, products, bool(keep_multiplets), multiplet_rtol, cluster_rtol)
 
 
 def truncate(block: Block, spec: Truncation, level: int, size: int, limit: int) -> Deflation:
@@ -82,7 +84,9 @@ def truncate(block: Block, spec: Truncation, level: int, size: int, limit: int) 
     k, dtype = spec.rank, block.s.dtype
     magnitude = jnp.abs(block.s)
     floor = tolerances.rank_rtol(dtype, size) * magnitude[0]
-    rtol = spec.multiplet_rtol or tolerances.multiplet_rtol(dtype)
+    rtol = spec.multiplet_rtol
+    if rtol is None:
+        rtol = tolerances.multiplet_rtol(dtype)
     cluster = spec.cluster_rtol
     if cluster is None:
         cluster = tolerances.cluster_rtol(dtype, max(level - 1, 0))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from difflinalg._core.checks import check_callable
 from difflinalg._testing import tolerances
 from difflinalg._testing.differences import (
     Evaluation,
@@ -104,6 +105,7 @@ def check_derivatives(
         Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", Adv. Eng. Software 4, 75 (1982).
         More and Wild, "Estimating computational noise", SIAM J. Sci. Comput. 33, 1292 (2011).
     """
+    check_callable("check_derivatives", f)
     _check_arguments(args, order, modes, step)
     probe = make_probe(f, args, order, seed, step, jit)
     levels = _Levels(probe, rtol, atol, transpose_rtol, jit)

@@ -22,7 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from difflinalg._core.checks import as_matrix, as_square, check_choice
+from difflinalg._core.checks import (
+    as_matrix,
+    as_square,
+    check_callable,
+    check_choice,
+    refuse_nonfinite,
+)
 from difflinalg._core.tolerances import cluster_rtol, epsilon
 from difflinalg._testing.tolerances import gauge_rtol
 
@@ -140,11 +146,13 @@ def check_gauge(
         Francuz, Schuch and Vanhecke, "Stable and efficient differentiation of tensor network
         algorithms", Phys. Rev. Research 7, 013237 (2025), arXiv:2311.11894.
     """
+    check_callable("check_gauge", f)
     check_choice("check_gauge", "decomposition", decomposition, ("svd", "eigh"))
     array = as_square("check_gauge", a) if decomposition == "eigh" else as_matrix("check_gauge", a)
     if array.ndim != 2:
         msg = f"check_gauge needs one matrix, shape (m, n), got shape {array.shape}."
         raise ValueError(msg)
+    refuse_nonfinite("check_gauge", array)
     gauge = _Gauge(np.asarray(array), decomposition)
     rng = np.random.default_rng(seed)
     value, residual = gauge.residual(f)

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from difflinalg._core.algebra import adjoint, herm, mm
-from difflinalg._core.checks import as_inexact
+from difflinalg._core.checks import as_inexact, check_floating, check_pair, check_positive
 
 KINDS = ("generic", "clustered", "degenerate", "rank_deficient", "zero", "graded")
 
@@ -46,10 +46,10 @@ def spectrum(kind: str, n: int, dtype: DTypeLike | None = None) -> Array:
     if kind not in KINDS:
         msg = f"spectrum takes kind as one of {', '.join(KINDS)}, got {kind!r}."
         raise ValueError(msg)
-    if n < 0:
-        msg = f"spectrum needs n >= 0, got n={n}."
-        raise ValueError(msg)
-    real = jnp.finfo(jnp.result_type(float) if dtype is None else dtype).dtype
+    n = check_positive("spectrum", "n", n, least=0)
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    check_floating("spectrum", dtype)
+    real = jnp.finfo(dtype).dtype
     root = float(jnp.finfo(real).eps) ** 0.5
     index = np.arange(n)
     share = index / max(n, 1)
@@ -89,7 +89,9 @@ def random_unitary(key: Array, n: int, dtype: DTypeLike | None = None) -> Array:
         Mezzadri, "How to generate random matrices from the classical compact groups" (2007),
         section 5; arXiv:math-ph/0609050.
     """
-    return _haar(key, n, jnp.dtype(jnp.result_type(float) if dtype is None else dtype))
+    dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    check_floating("random_unitary", dtype)
+    return _haar(key, check_positive("random_unitary", "n", n, least=0), dtype)
 
 
 @partial(jax.jit, static_argnames=("n", "dtype"))
@@ -150,7 +152,7 @@ def random_matrix(
         2
     """
     s = _real_vector("random_matrix", "singular_values", singular_values)
-    m, n = shape
+    m, n = check_pair("random_matrix", shape)
     if s.shape[0] != min(m, n):
         msg = (
             f"random_matrix needs {min(m, n)} singular values for shape {shape}, got {s.shape[0]}."
