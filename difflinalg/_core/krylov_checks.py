@@ -1,5 +1,6 @@
 """Checks and error texts of matrix-free eigensolvers and linear solvers."""
 
+import math
 from typing import NoReturn
 
 import jax
@@ -25,7 +26,13 @@ def refuse_unconverged(name: str, what: str, found: object, remedy: str) -> NoRe
 
 
 def refuse_not_hermitian(name: str, defect: float) -> NoReturn:
-    """Refuse an operator that differs from its adjoint."""
+    """Refuse an operator that differs from its adjoint, or whose difference is not a number."""
+    if math.isnan(defect):
+        msg = (
+            f"{name} met numbers that are not finite: check the entries of A and M, that sigma is "
+            "not an eigenvalue, and that M is positive definite."
+        )
+        raise ValueError(msg)
     msg = (
         f"{name} needs a Hermitian operator; this one differs from its adjoint by {defect:.1e} of "
         "its norm. Use eigs, or check the operator."
@@ -172,3 +179,12 @@ def check_matrix_function(name: str, shape: tuple[int, ...], size: int) -> None:
             f"jax.scipy.linalg.expm; from shape ({size}, {size}) it made {shape}."
         )
         raise ValueError(msg)
+
+
+def refuse_foreign_matrix(a: object) -> NoReturn:
+    """Refuse a sparse matrix or an operator of another library."""
+    msg = (
+        f"{type(a).__module__}.{type(a).__name__} is not a matrix that JAX can trace: give an "
+        "array, jax.experimental.sparse.BCOO.from_scipy_sparse(a) or a function."
+    )
+    raise TypeError(msg)

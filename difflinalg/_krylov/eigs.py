@@ -73,7 +73,9 @@ def eigs(
         OPinv: the inverse of `A - sigma M`; by default an LU factorisation of arrays, or GMRES.
         OPpart: only None; with a complex `sigma` the iteration is complex.
         left: return left vectors too, `l^H A = w l^H M`.
-        return_info: append a `GeneralEigenInfo` to the result.
+        return_info: append a `GeneralEigenInfo` to the result. Its `condition` says how far an
+            eigenvalue is from defective (`1 / |l^H r|`, infinite for a Jordan block); it is known
+            with `left` and in derivatives, NaN otherwise.
         verify: after convergence look for lost members of multiplets from a random vector. By
             default for more than one pair, and where `v0` is given.
 

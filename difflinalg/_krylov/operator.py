@@ -145,15 +145,37 @@ def space_of(name: str, example: Any) -> VectorSpace:
 
 
 def is_matrix(a: Any) -> bool:
-    """Whether `a` is an array or a sparse matrix rather than a function."""
-    return isinstance(a, (BCOO, BCSR)) or (hasattr(a, "dtype") and hasattr(a, "ndim"))
+    """Whether `a` is an array or a sparse matrix rather than a function.
+
+    Raises:
+        TypeError: if it is a matrix or operator of another library, which JAX cannot trace.
+    """
+    if isinstance(a, (BCOO, BCSR)):
+        return True
+    has_shape = hasattr(a, "dtype") and hasattr(a, "ndim")
+    if has_shape and not hasattr(a, "__array__"):
+        krylov_checks.refuse_foreign_matrix(a)
+    return has_shape
 
 
 def matrix_product(a: Any) -> Callable[[Array], Array]:
-    """`x -> a x` at the highest precision."""
-    if isinstance(a, (BCOO, BCSR)):
+    """`x -> a x` at the highest precision, which JAX can batch and transpose in every order.
+
+    The adjoint of the product of a BCOO matrix cannot be transposed under `vmap`: the product is
+    written out.
+    """
+    if not isinstance(a, (BCOO, BCSR)):
+        return lambda x: jnp.matmul(a, x, precision=HIGHEST)
+    a = a.to_bcoo() if isinstance(a, BCSR) else a
+    if a.n_batch or a.n_dense:
         return lambda x: a @ x
-    return lambda x: jnp.matmul(a, x, precision=HIGHEST)
+    rows, columns = a.indices[:, 0], a.indices[:, 1]
+
+    def product(x: Array) -> Array:  # indices out of bounds are padding
+        terms = a.data * x.at[columns].get(mode="fill", fill_value=0)
+        return jnp.zeros((a.shape[0],), terms.dtype).at[rows].add(terms, mode="drop")
+
+    return product
 
 
 def on_flat(name: str, f: Callable[[Any], Any], space: VectorSpace) -> Linear:

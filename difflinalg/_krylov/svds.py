@@ -6,7 +6,6 @@ Hermitian operator `[[0, A], [A^H, 0]]`, which is not squared, and their derivat
 the smallest it is indefinite.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -107,7 +106,7 @@ def svds(
     which: str = "LM",
     v0: Any = None,
     maxiter: int | None = None,
-    return_singular_vectors: bool = True,
+    return_singular_vectors: bool | str = True,
     solver: str = "arpack",
     *,
     return_info: bool = False,
@@ -125,7 +124,8 @@ def svds(
             from a dense decomposition.
         v0: an example of the vectors that a function acts on, an array `(n,)` or its shape.
         maxiter: largest number of restarts, 1000 by default.
-        return_singular_vectors: if false, only the values are returned.
+        return_singular_vectors: if false, only the values are returned; with `'u'` or `'vh'` only
+            these vectors, and None in the place of the others.
         solver: `'arpack'`, the only one: Golub-Kahan-Lanczos, whatever the name.
         return_info: append an `EigenInfo`.
 
@@ -162,6 +162,8 @@ def svds(
     name = "svds"
     checks.check_choice(name, "which", which, ("LM", "SM"))
     checks.check_choice(name, "solver", solver, ("arpack",))
+    if isinstance(return_singular_vectors, str):
+        checks.check_choice(name, "return_singular_vectors", return_singular_vectors, ("u", "vh"))
     forward, m, n, dtype = _operator(name, A, v0)
     k = krylov_checks.check_count(name, "k", k, 1, min(m, n))
     transpose = forward.transpose(n, dtype)
@@ -181,7 +183,7 @@ def svds(
     return _result(name, found, which, m, return_singular_vectors, return_info)
 
 
-def _result(name: str, found: Found, which: str, m: int, vectors: bool, info: bool) -> Any:
+def _result(name: str, found: Found, which: str, m: int, vectors: bool | str, info: bool):
     """Report what did not converge or is not determined, and put the result together."""
     fixed = jax.lax.stop_gradient(found)
     report = EigenInfo(
@@ -205,7 +207,8 @@ def _result(name: str, found: Found, which: str, m: int, vectors: bool, info: bo
     if vectors:
         x = guarded(found.v, fixed.v, is_zero[:, None])
         x = x * guard[:, None] * jnp.sqrt(2.0).astype(s.dtype)
-        result = [x[:, :m].T, s, jnp.conj(x[:, m:])]
+        u, vh = x[:, :m].T, jnp.conj(x[:, m:])
+        result = [None if vectors == "vh" else u, s, None if vectors == "u" else vh]
     if info:
         result.append(report)
     return tuple(result) if len(result) > 1 else result[0]
@@ -219,8 +222,7 @@ def _operator(name: str, A: Any, v0: Any):
         inexact = jnp.issubdtype(A.dtype, jnp.inexact)
         dtype = jnp.dtype(A.dtype if inexact else jnp.result_type(float))
         matrix = A.astype(dtype)
-        product = _sparse_product(matrix) if hasattr(A, "todense") else matrix_product(matrix)
-        return linear(product, jax.ShapeDtypeStruct((n,), dtype)), m, n, dtype
+        return linear(matrix_product(matrix), jax.ShapeDtypeStruct((n,), dtype)), m, n, dtype
     if not callable(A):
         krylov_checks.refuse_operator(name, A)
     if v0 is None:
@@ -233,17 +235,3 @@ def _operator(name: str, A: Any, v0: Any):
         name, jnp.shape(v0) if not hasattr(v0, "shape") else v0.shape, image.shape
     )
     return linear(lambda x: jnp.asarray(A(x), dtype), like), image.shape[0], space.size, dtype
-
-
-def _sparse_product(a: Any) -> Callable[[Array], Array]:
-    """`x -> a x`, whose adjoint JAX can batch and transpose, which it cannot for BCOO products."""
-    a = a.to_bcoo() if hasattr(a, "to_bcoo") else a
-    if a.n_batch or a.n_dense:
-        return matrix_product(a)
-    rows, columns = a.indices[:, 0], a.indices[:, 1]
-
-    def product(x: Array) -> Array:  # indices out of bounds are padding
-        terms = a.data * x.at[columns].get(mode="fill", fill_value=0)
-        return jnp.zeros((a.shape[0],), terms.dtype).at[rows].add(terms, mode="drop")
-
-    return product
