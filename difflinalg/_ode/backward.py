@@ -20,7 +20,7 @@ from difflinalg._ode.forward import Record, interval, stages_needed
 from difflinalg._ode.lift import Lift
 from difflinalg._ode.packing import Packing, packing_of
 from difflinalg._ode.solve import put
-from difflinalg._ode.stages import add, axpy, real_dtype, slopes, transpose, values
+from difflinalg._ode.stages import add, axpy, evaluate, real_dtype, transpose
 from difflinalg._ode.system import Leaves, System
 
 
@@ -107,7 +107,7 @@ def _reverse_top(run: Pass, s: Reversal) -> Reversal:
 
     def store(n: Array, carry: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
         y, rows = carry
-        y, at = _step(run, window, n, y)
+        y, at = _step(run, window, n, y, keep=True)
         return y, [put(r, x, n) for r, x in zip(rows, at, strict=True)]
 
     length = s.end - begin
@@ -158,15 +158,17 @@ def _window(run: Pass, begin: Array) -> Array:
     return lax.dynamic_slice_in_dim(run.record.times, begin, run.segment + 1, axis=-1)
 
 
-def _step(run: Pass, window: Array, n: Array, y: Leaves) -> tuple[Leaves, Leaves]:
-    """The state after step `n`, and the stage values of that step."""
+def _step(
+    run: Pass, window: Array, n: Array, y: Leaves, keep: bool = False
+) -> tuple[Leaves, Leaves]:
+    """The state after step `n`, and the stage values of that step if they are to be kept."""
     tableau = run.control.tableau
 
     def step(p: Leaves, q: Leaves, y: Leaves, times: Array) -> tuple[Leaves, Leaves]:
         t, h = interval(times, n)
-        k, _ = slopes(run.system, tableau, run.stages, y, t, h, p, q, None)
+        k, values, _ = evaluate(run.system, tableau, run.stages, y, t, h, p, q, None, keep)
         b = tableau.array("b", t.dtype, run.stages)
-        return axpy(y, h, b, k), values(tableau, y, h, k)
+        return axpy(y, h, b, k), values
 
     return run.lift(step, y, window)
 
