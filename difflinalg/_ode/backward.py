@@ -12,13 +12,15 @@ algorithm 799, with blocks of steps in place of single ones.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from difflinalg._ode.control import Control
 from difflinalg._ode.forward import Record, interval, stages_needed
 from difflinalg._ode.lift import Lift
+from difflinalg._ode.packing import Packing, packing_of
 from difflinalg._ode.solve import put
-from difflinalg._ode.stages import add, axpy, real_dtype, slopes, transpose, values
+from difflinalg._ode.stages import add, axpy, evaluate, real_dtype, transpose
 from difflinalg._ode.system import Leaves, System
 
 
@@ -34,6 +36,7 @@ class Pass(NamedTuple):
     inner_bar: Leaves  # cotangents of the outputs between the first and the last
     segment: int
     slots: int
+    packing: Packing  # of the cotangents of `p`
 
     @property
     def stages(self) -> int:
@@ -77,13 +80,15 @@ def backward(
     # slices of one segment must not reach past the end of the record
     end = jnp.repeat(record.times[..., -1:], segment, axis=-1)
     record = record._replace(times=jnp.concatenate([record.times, end], axis=-1))
-    run = Pass(control, system, lift, active, ts, record, inner_bar, segment, slots)
+    packing = packing_of(p_bar, ts.ndim - 1)
+    run = Pass(control, system, lift, active, ts, record, inner_bar, segment, slots, packing)
+    p_bar = lift(lambda _p, _q, p_bar: packing.pack(p_bar), p_bar)
     states = [jnp.zeros((slots + 1, *x.shape), x.dtype).at[0].set(x) for x in y0]
     stack = Stack(states, jnp.zeros((slots + 1,), jnp.int32), jnp.ones((), jnp.int32))
     output = jnp.full(ts.shape[:-1], ts.shape[-1] - 3, jnp.int32)
     first = Reversal(stack, record.count, final_bar, p_bar, output)
     last = lax.while_loop(lambda s: s.end > 0, lambda s: _reverse_top(run, s), first)
-    return last.y_bar, last.p_bar
+    return last.y_bar, lift(lambda _p, _q, p_bar: packing.unpack(p_bar), last.p_bar)
 
 
 def _reverse_top(run: Pass, s: Reversal) -> Reversal:
@@ -102,7 +107,7 @@ def _reverse_top(run: Pass, s: Reversal) -> Reversal:
 
     def store(n: Array, carry: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
         y, rows = carry
-        y, at = _step(run, window, n, y)
+        y, at = _step(run, window, n, y, keep=True)
         return y, [put(r, x, n) for r, x in zip(rows, at, strict=True)]
 
     length = s.end - begin
@@ -153,15 +158,17 @@ def _window(run: Pass, begin: Array) -> Array:
     return lax.dynamic_slice_in_dim(run.record.times, begin, run.segment + 1, axis=-1)
 
 
-def _step(run: Pass, window: Array, n: Array, y: Leaves) -> tuple[Leaves, Leaves]:
-    """The state after step `n`, and the stage values of that step."""
+def _step(
+    run: Pass, window: Array, n: Array, y: Leaves, keep: bool = False
+) -> tuple[Leaves, Leaves]:
+    """The state after step `n`, and the stage values of that step if they are to be kept."""
     tableau = run.control.tableau
 
     def step(p: Leaves, q: Leaves, y: Leaves, times: Array) -> tuple[Leaves, Leaves]:
         t, h = interval(times, n)
-        k, _ = slopes(run.system, tableau, run.stages, y, t, h, p, q, None)
+        k, values, _ = evaluate(run.system, tableau, run.stages, y, t, h, p, q, None, keep)
         b = tableau.array("b", t.dtype, run.stages)
-        return axpy(y, h, b, k), values(tableau, y, h, k)
+        return axpy(y, h, b, k), values
 
     return run.lift(step, y, window)
 
@@ -196,19 +203,15 @@ def _reverse_step(
         p: Leaves, q: Leaves, y_bar: Leaves, p_bar: Leaves, at: Leaves, times: Array, seeds: list
     ) -> tuple[Leaves, Leaves]:
         t, h = interval(times, n)
-        direct = y_bar
+        direct, w = y_bar, b[:, None]
         if seeds:
             direct = add(y_bar, seeds[0])
-        k_bar = []
-        for leaf, x in enumerate(y_bar):
-            dtype = real_dtype(x)
-            total = _outer(jnp.asarray(b, dtype), x)
-            if seeds:
-                dense = jnp.asarray(tableau.array("dense", dtype, run.stages))
-                for power, seed in enumerate(seeds[1:]):
-                    total = total + _outer(dense[:, power], seed[leaf])
-            k_bar.append(h.astype(dtype) * total)
-        y_part, p_bar = transpose(run.system, tableau, at, k_bar, t, h, p, q, p_bar, run.active)
+            dense = tableau.array("dense", t.dtype, run.stages)
+            w = np.concatenate([w, dense], axis=1)
+        g = [jnp.stack(rows) for rows in zip(y_bar, *seeds[1:], strict=True)]
+        y_part, p_bar = transpose(
+            run.system, tableau, at, w, g, t, h, p, q, p_bar, run.active, run.packing
+        )
         return add(direct, y_part), p_bar
 
     y_bar, p_bar = run.lift(step, y_bar, p_bar, at, window, seeds)
@@ -223,11 +226,6 @@ def _add_output(
     active = (output >= 0) & (index[row] == n)
     added = [jnp.where(active, x[row], jnp.zeros_like(x[row])) for x in inner_bar]
     return output - active, add(y_bar, added)
-
-
-def _outer(row: Array, x: Array) -> Array:
-    """`row[i] x`, a new leading axis of stages."""
-    return row.reshape((-1,) + (1,) * x.ndim) * x[None]
 
 
 def _output_seeds(run: Pass, n: Array, output: Array) -> tuple[Array, list[Leaves]]:

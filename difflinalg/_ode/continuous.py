@@ -20,6 +20,7 @@ from difflinalg._ode.adjoints import Adjoint, Pair, Problem
 from difflinalg._ode.control import Control
 from difflinalg._ode.forward import Record, interval
 from difflinalg._ode.lift import Lift
+from difflinalg._ode.packing import packing_of
 from difflinalg._ode.solve import put, solve
 from difflinalg._ode.stages import add, axpy, real_dtype, slopes, transposed_field
 from difflinalg._ode.system import Leaves, System
@@ -39,10 +40,17 @@ def _sweep(
     inner, final = ys
     inner_bar, final_bar = cotangents
     n, batch = len(final), ts.ndim - 1
+    packing = packing_of(start(final, final_bar, p_bar), batch)
+
+    def packed(state: Leaves, t: Array, p: Leaves, q: Leaves) -> Leaves:
+        return packing.pack(system.field(packing.unpack(state), t, p, q))
+
     last = jnp.stack([ts[..., -1], ts[..., -2]], axis=-1)
 
     def between(lam: Leaves, p_bar: Leaves, y: Leaves, ends: Array) -> Pair:
-        out = solve(control, system, lift, start(y, lam, p_bar), ends, 0).final
+        state = lift(lambda _p, _q, state: packing.pack(state), start(y, lam, p_bar))
+        out = solve(control, System(packed), lift, state, ends, 0).final
+        out = lift(lambda _p, _q, out: packing.unpack(out), out)
         return out[-n - len(p_bar) : len(out) - len(p_bar)], out[len(out) - len(p_bar) :]
 
     lam, p_bar = between(final_bar, p_bar, final, last)
@@ -99,8 +107,11 @@ class Backsolve(Adjoint):
 
         def field(state: Leaves, t: Array, p: Leaves, q: Leaves) -> Leaves:
             y, lam = state[:n], state[n : 2 * n]
-            y_part, p_part = transposed_field(system, y, t, p, q, active)(lam)
-            return system.field(y, t, p, q) + [-x for x in (*y_part, *p_part)]
+            slope, pull = transposed_field(system, y, t, p, q, active)
+            y_part, p_part = pull(lam)
+            if system.keeps_values:
+                slope = system.field(y, t, p, q)
+            return slope + [-x for x in (*y_part, *p_part)]
 
         return _sweep(
             self._control(problem.control),
@@ -145,7 +156,7 @@ class Interpolating(Adjoint):
 
         def field(state: Leaves, t: Array, p: Leaves, q: Leaves) -> Leaves:
             y = _hermite(t, q[nq], q[nq + 1 : nq + 1 + n], q[nq + 1 + n :])
-            y_part, p_part = transposed_field(system, y, t, p, q[:nq], active)(state[:n])
+            y_part, p_part = transposed_field(system, y, t, p, q[:nq], active)[1](state[:n])
             return [-x for x in (*y_part, *p_part)]
 
         levels = tuple((p, q + (True,) * (1 + 2 * n)) for p, q in lift.levels)

@@ -103,12 +103,14 @@ def error_ratio(control: Control, y: Leaves, z: Leaves, k: Leaves, h: Array) -> 
     return jnp.where(size > 0.0, fifth**2 / jnp.where(size > 0.0, size, 1.0), 0.0)
 
 
-def next_step(control: Control, h: Array, ratio: Array, last_ratio: Array) -> Array:
-    """The size of the step after one with this error ratio; a NaN counts as a large error."""
+def next_step(control: Control, h: Array, ratio: Array, log_ratio: Array, last_log: Array) -> Array:
+    """The size of the step after one with this error ratio; a NaN counts as a large error.
+
+    `log_ratio` is `log(max(ratio, 1e-10))`, and `last_log` the same of the last accepted step.
+    """
     order = control.tableau.error_order + 1
-    safe = jnp.maximum(ratio, 1e-10)
-    growth = SAFETY * safe ** (-0.85 / order) * last_ratio ** (0.2 / order)
-    accepted = jnp.clip(growth, SHRINK, GROW)
-    rejected = jnp.clip(SAFETY * safe ** (-1.0 / order), SHRINK, 1.0)
-    factor = jnp.where(ratio <= 1.0, accepted, jnp.where(jnp.isfinite(ratio), rejected, SHRINK))
-    return h * factor.astype(h.dtype)
+    good = ratio <= 1.0
+    # one exponential for both cases: powers cost more than all else that happens here
+    exponent = jnp.where(good, 0.2 * last_log - 0.85 * log_ratio, -log_ratio) / order
+    factor = jnp.clip(SAFETY * jnp.exp(exponent), SHRINK, jnp.where(good, GROW, 1.0))
+    return h * jnp.where(jnp.isfinite(ratio), factor, SHRINK).astype(h.dtype)

@@ -6,6 +6,7 @@ The accepted times are recorded for the derivatives: padded with the end time, s
 exist have length zero and change nothing.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ class Progress(NamedTuple):
     y: Leaves
     slope: Leaves
     h: Array
-    last_ratio: Array
+    last_log: Array  # of the error ratio of the last accepted step
     accepted: Array
     rejected: Array
     since_output: Array
@@ -82,14 +83,13 @@ def start(control: Control, system: System, p: Leaves, q: Leaves, y: Leaves, ts:
     status = jnp.where(monotone, jnp.where(finite, SUCCESS, NOT_FINITE), NOT_MONOTONE)
     status = status.astype(jnp.int32)
     zero = jnp.zeros((), jnp.int32)
-    one = jnp.ones((), ts.dtype)
     done = status != SUCCESS
     return Progress(
         t,
         y,
         slope,
         h,
-        one,
+        jnp.zeros((), ts.dtype),
         zero,
         zero,
         zero,
@@ -126,7 +126,8 @@ def attempt(
     finite = all_finite([kx[last] for kx in k]) & all_finite(y) & jnp.isfinite(ratio)
     ratio = jnp.where(finite & good, ratio, jnp.nan)
     accepted = ~s.done & (ratio <= 1.0)
-    h_next = s.h if control.fixed else ctl.next_step(control, h, ratio, s.last_ratio)
+    log_ratio = jnp.log(jnp.maximum(ratio, 1e-10))
+    h_next = s.h if control.fixed else ctl.next_step(control, h, ratio, log_ratio, s.last_log)
     # a step cut short by a target says nothing against the size it was cut from
     h_next = jnp.where(accepted & lands & (jnp.abs(h_next) < jnp.abs(s.h)), s.h, h_next)
     h_next = jnp.clip(h_next, -control.hmax, control.hmax)
@@ -136,7 +137,7 @@ def attempt(
         y=y,
         slope=[kx[last] for kx in k],
         h=h_next,
-        last_ratio=jnp.maximum(ratio, 1e-4),
+        last_log=jnp.maximum(log_ratio, math.log(1e-4)),
         accepted=s.accepted + 1,
         rejected=s.rejected,
         since_output=s.since_output + 1,
