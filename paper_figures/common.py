@@ -152,7 +152,12 @@ class Figure:
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
 
-        settings = {"font.size": 9.5, "legend.fontsize": 8.0, "axes.grid": True, "grid.alpha": 0.3}
+        settings: dict[Any, Any] = {
+            "font.size": 9.5,
+            "legend.fontsize": 8.0,
+            "axes.grid": True,
+            "grid.alpha": 0.3,
+        }
         with plt.rc_context(settings):
             drawn = self.plot(data)
             drawn.savefig(picture, dpi=110)
@@ -196,7 +201,7 @@ def _reduce_colours(picture: Path) -> None:
     from PIL import Image
 
     with Image.open(picture) as image:
-        small = image.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE)
     small.save(picture, optimize=True)
 
 

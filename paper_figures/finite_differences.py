@@ -40,7 +40,7 @@ def first_derivatives(h: np.ndarray) -> dict[str, Any]:
     with mpmath.workdps(50):
         exact = mpmath.diff(logistic, mpmath.mpf(POINT))
 
-        def error(values: np.ndarray) -> list[float]:
+        def error(values: Any) -> list[float]:
             return [float(abs(mpmath.mpf(float(value)) - exact)) for value in values]
 
         def central(h: np.ndarray) -> np.ndarray:
