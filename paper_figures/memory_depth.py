@@ -52,7 +52,9 @@ METHODS: dict[str, Callable] = {
     f"Revolve({SLOTS})": lambda pair, state, xs: memory.scan(
         pair.step, state, xs, checkpoints=memory.Revolve(SLOTS)
     )[0],
-    "reversible": lambda pair, state, xs: memory.reversible_scan(*pair, state, xs)[0],
+    "reversible": lambda pair, state, xs: memory.reversible_scan(
+        pair.step, pair.inverse, state, xs
+    )[0],
 }
 
 
@@ -70,7 +72,11 @@ def gradient_bytes(problem: str, method: str, depth: int, size: int) -> int:
         return sum(jnp.sum(jnp.abs(x) ** 4) for x in leaves)
 
     compiled = jax.jit(jax.grad(loss)).lower(jnp.zeros(())).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        msg = "this backend of JAX does not say how much memory a program needs"
+        raise RuntimeError(msg)
+    return analysis.temp_size_in_bytes
 
 
 def counted_evaluations(steps: int) -> int:
