@@ -1,0 +1,1 @@
+"""Figures of the literature, each computed and drawn by one command; see the README beside."""

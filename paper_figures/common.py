@@ -1,0 +1,219 @@
+"""What the figures share: results on disk, progress, the command line, the look of a picture."""
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+
+FOLDER = Path(__file__).parent
+LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "matplotlib")
+
+
+def example(name: str) -> ModuleType:
+    """The module of a script in `examples/`, which is not a package."""
+    path = FOLDER.parent / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        msg = f"no example {path}"
+        raise ImportError(msg)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def versions(extra: tuple[str, ...] = ()) -> dict[str, str]:
+    """Of Python and of the libraries that a result depends on."""
+    return {"python": platform.python_version()} | {
+        name: version(name) for name in (*LIBRARIES, *extra)
+    }
+
+
+def plain(value: Any) -> Any:
+    """Numbers and lists of Python; what is not finite becomes `None`, which JSON can hold."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(plain(data), file, indent=1, allow_nan=False)
+            file.write("\n")
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@dataclass
+class Store:
+    """Results by name; what an interrupted run has computed is found again.
+
+    Args:
+        path: the file of the complete results; `<name>.partial.json` beside it holds the others.
+        head: parameters, seed and versions; a partial file with another head is not continued.
+        total: how many results there will be, for the progress.
+    """
+
+    path: Path
+    head: dict[str, Any]
+    total: int
+    results: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.partial = self.path.with_suffix(".partial.json")
+        self.head = plain(self.head)
+        if self.partial.exists():
+            found = json.loads(self.partial.read_text())
+            if all(found.get(key) == value for key, value in self.head.items()):
+                self.results, self.seconds = found["results"], found["seconds"]
+                print(f"continuing after {len(self.results)} results", file=sys.stderr)
+            else:
+                print(f"{self.partial} has other parameters: starting again", file=sys.stderr)
+
+    def get(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The result of this name, computed and written if it is not known yet."""
+        if name not in self.results:
+            start = time.perf_counter()
+            self.results[name] = plain(compute())
+            self.seconds += time.perf_counter() - start
+            write_json(self.partial, self.data())
+            done = f"{len(self.results)}/{self.total} {name}, {self.seconds:.1f} s"
+            print(done, file=sys.stderr, flush=True)
+        return self.results[name]
+
+    def data(self) -> dict[str, Any]:
+        """What the file holds."""
+        return {**self.head, "seconds": round(self.seconds, 1), "results": self.results}
+
+    def finish(self) -> None:
+        """Write the complete results; a later run computes them again."""
+        if len(self.results) != self.total:
+            msg = f"{self.path.name}: {len(self.results)} results, expected {self.total}"
+            raise RuntimeError(msg)
+        write_json(self.path, self.data())
+        self.partial.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: `compute` fills a store, `plot` draws what the file holds.
+
+    Args:
+        name: of the module and of the files.
+        compute: called with the store and the parameters.
+        plot: called with the content of the JSON file, returns a matplotlib figure.
+        count: the number of results for given parameters.
+        full: parameters of the committed results.
+        smoke: parameters of a run of a few seconds.
+        libraries: whose versions are written besides the common ones.
+    """
+
+    name: str
+    compute: Callable[[Store, dict[str, Any]], None]
+    plot: Callable[[dict[str, Any]], Any]
+    count: Callable[[dict[str, Any]], int]
+    full: dict[str, Any]
+    smoke: dict[str, Any]
+    libraries: tuple[str, ...] = ()
+
+    def draw(self, folder: Path) -> Path:
+        """Read the JSON file and write the picture."""
+        data = json.loads((folder / "results" / f"{self.name}.json").read_text())
+        picture = folder / "pictures" / f"{self.name}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        settings: dict[Any, Any] = {
+            "font.size": 9.5,
+            "legend.fontsize": 8.0,
+            "axes.grid": True,
+            "grid.alpha": 0.3,
+        }
+        with plt.rc_context(settings):
+            drawn = self.plot(data)
+            drawn.savefig(picture, dpi=110)
+            plt.close(drawn)
+        _reduce_colours(picture)
+        return picture
+
+    def main(self, arguments: list[str] | None = None) -> int:
+        """The command line: compute, then draw."""
+        parser = argparse.ArgumentParser(prog=f"python -m paper_figures.{self.name}")
+        parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
+        parser.add_argument("--plot", action="store_true", help="draw the results that are there")
+        parser.add_argument(
+            "--folder",
+            type=Path,
+            help="where results/ and pictures/ are written: beside this script by default, "
+            "a new temporary folder with --smoke",
+        )
+        options = parser.parse_args(arguments)
+        if options.smoke and options.plot:
+            parser.error("--plot computes nothing, so that --smoke has no meaning for it")
+        jax.config.update("jax_enable_x64", True)
+        folder = options.folder
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="figures-")) if options.smoke else FOLDER
+        if not options.plot:
+            parameters = self.smoke if options.smoke else self.full
+            head = {"figure": self.name, "parameters": parameters}
+            head["versions"] = versions(self.libraries)
+            path = folder / "results" / f"{self.name}.json"
+            store = Store(path, head, self.count(parameters))
+            self.compute(store, parameters)
+            store.finish()
+            print(path)
+        print(self.draw(folder))
+        return 0
+
+
+def _reduce_colours(picture: Path) -> None:
+    """A palette instead of three bytes for each point: a third of the size."""
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        small = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE)
+    small.save(picture, optimize=True)
+
+
+def shared_legend(figure: Any, columns: int) -> None:
+    """One legend above all panels, each name once."""
+    found = {}
+    for axis in figure.axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
+
+
+def caption(figure: Any, text: str) -> None:
+    """The source and what is seen, below the panels."""
+    figure.supxlabel(text, fontsize=7.5, color="0.3", x=0.01, ha="left")

@@ -1,0 +1,42 @@
+"""Automatic differentiation is at rounding where no difference quotient is."""
+
+import mpmath
+import numpy as np
+import pytest
+from smoke import committed_results, smoke_results
+
+from paper_figures import finite_differences as script
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return smoke_results(script.FIGURE, tmp_path_factory.mktemp("figure"))
+
+
+def check(results):
+    rows = results["logistic map"]
+    assert max(rows["AD, forward"], rows["AD, reverse"]) < 1e-14
+    assert min(rows["forward difference"]) > 1e-9
+    assert min(rows["central difference"]) > 1e-11
+    assert rows["complex step"][0] < 1e-14  # a tiny step is as good as AD
+    rows = results["free energy"]
+    assert rows["nested AD"] < 1e-10
+    assert min(rows["central difference"]) > 1e-8
+    assert min(rows["central difference of AD"]) > 10 * rows["nested AD"]
+
+
+def test_smoke_run_shows_it(results):
+    check(results)
+
+
+def test_committed_results_show_it():
+    results = committed_results(script.FIGURE)
+    check(results)
+    np.testing.assert_allclose(results["free energy"]["exact"], 6.034553996, rtol=1e-9)
+
+
+def test_free_energy_at_fifty_digits_is_that_of_the_example():
+    with mpmath.workdps(30):
+        precise = float(script.precise_free_energy(mpmath.mpf(0.44), 4, 3))
+    got = script.trg.log_partition_per_site(script.trg.ising_tensor(0.44), 4, 3)
+    np.testing.assert_allclose(got, precise, rtol=1e-14)
