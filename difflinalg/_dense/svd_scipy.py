@@ -40,7 +40,9 @@ def svd(
         That of `difflinalg.linalg.svd`.
 
     Example:
-        >>>         >>> print(svd(jnp.diag(jnp.array([1.0, 2.0])), compute_uv=False))
+        >>> import jax.numpy as jnp
+        >>> from difflinalg.scipy.linalg import svd
+        >>> print(svd(jnp.diag(jnp.array([1.0, 2.0])), compute_uv=False))
         [2. 1.]
 
     References:
