@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 
 class ShapeError(ValueError, TypeError):
@@ -382,7 +382,7 @@ def check_callable(name: str, f: object) -> None:
         raise TypeError(msg)
 
 
-def check_floating(name: str, dtype: object) -> None:
+def check_floating(name: str, dtype: DTypeLike) -> None:
     """Refuse a dtype that is not floating or complex."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         msg = f"{name} needs a real or complex floating dtype, got {dtype}."
