@@ -12,10 +12,10 @@ from difflinalg._dense import (
     svd,
     svd_trunc,
 )
-from difflinalg._krylov import eigsh_rule, svds
+from difflinalg._krylov import eigsh_rule, linear_map, svds
 from difflinalg._taylor.hermitian import eigh_series
 from difflinalg._taylor.hermitian_functions import funm_series
-from difflinalg._taylor.krylov import eigsh_series, svds_series
+from difflinalg._taylor.krylov import eigsh_series, solve_series, svds_series
 from difflinalg._taylor.matrix_functions import (
     frechet_series,
     matrix_function_series,
@@ -101,3 +101,8 @@ def _eigsh(ops, start, sigma, spec, *, order):
 @operation_rule(svds.svds_core)
 def _svds(maps, spec, *, order):
     return svds_series(maps, spec, order)
+
+
+@operation_rule(linear_map.solve_core)
+def _solve(a, inverse, b, begin, bound, spec, *, order):
+    return solve_series(a, inverse, b, begin, bound, spec, order)

@@ -23,6 +23,7 @@ from difflinalg._dense.det import (
     det_adjugate_core,
     det_adjugate_in_blocks,
     det_core,
+    lifted,
     slogdet_core,
 )
 from difflinalg._dense.lu import lu_core, lu_tangents
@@ -148,6 +149,12 @@ def _det_core(a: Value, *, order: int) -> Value:
     """By the formula in blocks, which also holds where the matrix is singular."""
     (value,) = composite(lambda a: det_adjugate_in_blocks(a)[0], a, order=order)
     return Series(full(value, order).at[0].set(det_core(primal(a))))
+
+
+@operation_rule(lifted)
+def _lifted(values: Value, a: Value, level: int, *, order: int) -> Value:
+    """A constant that knows the order of differentiation."""
+    return lifted(primal(values), primal(a), level + order)
 
 
 @operation_rule(slogdet_core)

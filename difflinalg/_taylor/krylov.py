@@ -21,11 +21,13 @@ from jax import Array, lax
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm
 from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_core, solve_outside
+from difflinalg._krylov.linear_map import Outcome, solve_core, solve_tangent
+from difflinalg._krylov.linear_map import Spec as SolveSpec
 from difflinalg._krylov.operator import Linear
 from difflinalg._krylov.svds import Maps, SvdSpec, svds_core
 from difflinalg._taylor.convolution import on_top, past, set_order, start
 from difflinalg._taylor.interpreter import interpret_closed
-from difflinalg._taylor.series import Series, full, is_series, primals
+from difflinalg._taylor.series import Series, Value, full, is_series, primals
 from difflinalg._taylor.singular import inner
 
 Images = Callable[[Array], Array]
@@ -100,11 +102,6 @@ def _pairs(
     gap = w[None, :] - w[:, None]
     inverse = jnp.where(same, 0.0, inv0(gap, 0.0))
 
-    def later(images: Array, k: Array | int) -> Array:
-        """The contributions of `V[k]`, at the orders to which they belong."""
-        padded = jnp.concatenate([images, jnp.zeros_like(images)])
-        return jnp.roll(padded, k, axis=0)[: order + 1]
-
     def one_order(state, k):
         v, y, d, g, h = state
         r = g[k] - h[k] * w - inner(y, d, k)
@@ -114,7 +111,7 @@ def _pairs(
         p = jnp.where(same, s, inverse * t)
         d_k = herm(jnp.where(same, t - gap * s, jnp.zeros((), d.dtype)))
         v_k = mm(v_0, p) + outside(r)
-        g, h = g + later(of_a(v_k), k), h + later(of_m(v_k), k)
+        g, h = g + _later(of_a(v_k), k), h + _later(of_m(v_k), k)
         v, y, d = set_order(v, k, v_k), set_order(y, k, h[k]), set_order(d, k, d_k)
         return (v, y, d, g, h), None
 
@@ -123,3 +120,38 @@ def _pairs(
     first = start(v_0, order), start(h[0], order), start(d_0, order), g, h
     (v, _, d, _, _), _ = lax.scan(one_order, first, jnp.arange(1, order + 1))
     return d, v
+
+
+def solve_series(
+    a: Linear,
+    inverse: Linear | None,
+    b: Value,
+    begin: Array | None,
+    bound: Array,
+    spec: SolveSpec,
+    order: int,
+) -> Outcome:
+    """The series of `x` in `A x = b`, one solve for each order; arguments of `solve_core`.
+
+    `A[0] x[k] = b[k] - sum over j >= 1 of A[j] x[k - j]`.
+    """
+    a_0, inverse, begin, bound = primals((a, inverse, begin, bound))
+    rhs = full(b, order)
+    found = solve_core(a_0, inverse, rhs[0], begin, bound, spec)
+    of_a = images_of(a, found.x[:, None], order)
+
+    def one_order(state, k):
+        x, g = state
+        x_k = solve_tangent(a_0, inverse, rhs[k] - g[k], bound, spec)
+        return (set_order(x, k, x_k), g + _later(of_a(x_k[:, None])[..., 0], k)), None
+
+    first = start(found.x, order), of_a(found.x[:, None])[..., 0]
+    (x, _), _ = lax.scan(one_order, first, jnp.arange(1, order + 1))
+    solution: Any = Series(x)
+    return found._replace(x=solution)
+
+
+def _later(images: Array, k: Array | int) -> Array:
+    """The images of a coefficient of order k, at the orders to which they contribute."""
+    padded = jnp.concatenate([images, jnp.zeros_like(images)])
+    return jnp.roll(padded, k, axis=0)[: images.shape[0]]
