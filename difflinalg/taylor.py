@@ -74,19 +74,11 @@ def jet(
     leaves, treedef, terms, order = taylor_checks.split_series(primals, series)
     scale = [math.factorial(k) if factorial_scaled else 1 for k in range(order + 1)]
     inputs = [_as_value(x, own, scale) for x, own in zip(leaves, terms, strict=True)]
-    out_treedef = None
-
-    def flat(*leaves):
-        nonlocal out_treedef
-        out, out_treedef = jax.tree.flatten(fun(*jax.tree.unflatten(treedef, leaves)))
-        return [jnp.asarray(x) for x in out]
-
-    program, consts = hoist(flat, *leaves)
+    program, consts = hoist(lambda *leaves: fun(*jax.tree.unflatten(treedef, leaves)), *leaves)
     outputs = [full(x, order) for x in _compiled(program, order)(consts, inputs)]
     series_out = [[x[k] * scale[k] for k in range(1, order + 1)] for x in outputs]
-    assert out_treedef is not None
-    value = jax.tree.unflatten(out_treedef, [x[0] for x in outputs])
-    return value, jax.tree.unflatten(out_treedef, series_out)
+    value = jax.tree.unflatten(program.out_tree, [x[0] for x in outputs])
+    return value, jax.tree.unflatten(program.out_tree, series_out)
 
 
 def derivatives(f: Callable[[Any], Any], x: Any, order: int, direction: Any | None = None) -> Any:

@@ -8,7 +8,7 @@ by mpmath with 40 digits.
 
     python examples/ising_cumulants.py --chi 16 --couplings 0.20:0.36:5 --output cumulants.png
 
-Needs mpmath (extra `test`), and matplotlib (extra `figures`) for the picture.
+Needs mpmath, and matplotlib for the picture (extra `figures`).
 """
 
 import argparse

@@ -93,7 +93,9 @@ def _contract(tensor: Any, chi: int, steps: int, evaluate: Callable[[Callable, A
             lambda corners, _: renormalise(corners), corners, None, steps - step
         )
         weights = 0.5 ** np.arange(step, steps)
-        total = jax.tree.map(lambda t, x: t + jnp.sum(weights * x), total, log_scales)
+        total = jax.tree.map(
+            lambda t, x: t + jnp.dot(weights.astype(x.dtype), x), total, log_scales
+        )
     return jax.tree.map(jnp.add, total, evaluate(close, corners))
 
 

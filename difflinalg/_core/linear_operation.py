@@ -13,13 +13,14 @@ Transpose = Callable[..., Any]
 
 
 class LinearOperation(Operation):
-    """An `Operation` of arrays that is linear in its last array argument, and returns one array.
+    """An `Operation` that is linear in its last argument, an array, and returns one array.
 
     Reverse mode needs the transpose with respect to that argument, which is set by
     `deftranspose`; the rule of `defjvp` gives the derivative with respect to the others.
 
     Args:
-        function: takes arrays, the linear one last, then the static arguments; returns an array.
+        function: takes pytrees of arrays, then the array in which it is linear, then the static
+            arguments; returns an array.
         statics: how many of the last arguments are static.
     """
 
@@ -42,8 +43,8 @@ class LinearOperation(Operation):
             msg = f"{self.__name__} has no transpose with respect to these arguments"
             raise NotImplementedError(msg)
 
-        def transposed(*args):
-            return rule(*call.statics, *args)
+        def transposed(*leaves):
+            return rule(*call.statics, *jax.tree.unflatten(call.treedef, leaves))
 
         for *axes, axis in call.axes:
             transposed = _mapped_once(transposed, (*axes, 0), axis)

@@ -23,13 +23,13 @@ class Program:
     def __init__(self, closed: ClosedJaxpr, out_tree: Any):
         self.jaxpr = closed.jaxpr
         self.out_avals = closed.out_avals
-        self._out_tree = out_tree
+        self.out_tree = out_tree
         self._hash = hash((_outline(closed.jaxpr), out_tree))
 
     def __call__(self, consts: list[Any], *arguments: Any) -> Any:
         """The outputs."""
         run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
-        return jax.tree.unflatten(self._out_tree, run(*jax.tree.leaves(arguments)))
+        return jax.tree.unflatten(self.out_tree, run(*jax.tree.leaves(arguments)))
 
     @cached_property
     def has_operations(self) -> bool:
@@ -45,7 +45,7 @@ class Program:
         return (
             isinstance(other, Program)
             and self._hash == other._hash
-            and self._out_tree == other._out_tree
+            and self.out_tree == other.out_tree
             and _same_jaxpr(self.jaxpr, other.jaxpr)
         )
 

@@ -129,11 +129,11 @@ class Exponential:
         """`exp(A)` of a single matrix."""
         if a.shape[-1] == 0:
             return a
-        scale = _balance(lax.stop_gradient(a))
+        scale = balancing(lax.stop_gradient(a))
         ratio = scale[None, :] / scale[:, None]
         balanced = a * ratio.astype(a.dtype)
-        squarings = _squarings(lax.stop_gradient(balanced))
-        power = _pade(_scaled(balanced, -squarings), self.upper_triangular)
+        squarings = count_squarings(lax.stop_gradient(balanced))
+        power = _pade(scaled(balanced, -squarings), self.upper_triangular)
         power = lax.fori_loop(0, squarings, lambda _, x: mm(x, x), power)
         result = power / ratio.astype(a.dtype)
         if self.max_squarings is not None:
@@ -151,7 +151,7 @@ class Exponential:
         return self
 
 
-def _balance(a: Array) -> Array:
+def balancing(a: Array) -> Array:
     """Powers of two, shape `(n,)`, for which `a[i, j] d[j] / d[i]` is balanced."""
     magnitude = jnp.abs(a) * (1.0 - jnp.eye(a.shape[-1], dtype=a.real.dtype))
 
@@ -167,7 +167,7 @@ def _balance(a: Array) -> Array:
         return new, jnp.any(exponent != 0), count + 1
 
     # Where no squaring is needed anyway there is nothing to gain.
-    start = (jnp.ones(a.shape[-1], a.real.dtype), _squarings(a) > 0, 0)
+    start = (jnp.ones(a.shape[-1], a.real.dtype), count_squarings(a) > 0, 0)
     d, _, _ = lax.while_loop(lambda s: s[1] & (s[2] < BALANCING_SWEEPS), sweep, start)
     helps = _norm(magnitude * (d[None, :] / d[:, None])) < 0.5 * _norm(magnitude)
     return jnp.where(helps, d, 1.0)
@@ -177,7 +177,7 @@ def _norm(a: Array) -> Array:
     return jnp.max(jnp.sum(jnp.abs(a), axis=0))
 
 
-def _squarings(a: Array) -> Array:
+def count_squarings(a: Array) -> Array:
     """The least s for which the Pade approximant of `a / 2^s` is accurate."""
     theta = THETA_7 if jnp.finfo(a.dtype).bits == 32 else THETA_13
     norm = _norm(a) / theta
@@ -185,7 +185,7 @@ def _squarings(a: Array) -> Array:
     return exponent.astype(jnp.int32)
 
 
-def _scaled(a: Array, exponent: Array) -> Array:
+def scaled(a: Array, exponent: Array) -> Array:
     """`2^exponent a`; in two steps, because `2^-1074` itself would be lost."""
     half = exponent // 2
     factors = jnp.exp2(half.astype(a.real.dtype)), jnp.exp2((exponent - half).astype(a.real.dtype))

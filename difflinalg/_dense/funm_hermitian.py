@@ -18,16 +18,14 @@ derivative of f in directions c_1 .. c_m of the constants that f closes over,
     tangent of c_q         c_dot  takes the place of c_q                -> D_(k,m)
 
 Transpose. `tr(E_0 D_(k,m)(E_1, .., E_k; c_1, .., c_m))` is symmetric in E_0 .. E_k and in
-c_1 .. c_m (it is a derivative of the scalar `tr g(A)`, g' = f). With one argument left open it is
-therefore a symmetric linear map, from matrices to matrices or from constants to constants, or one
-of a pair of maps between them that are each other's transposes. `symmetric_map` tells JAX so. It
-has to: JAX transposes the body of a custom_jvp function and forgets its rule, and does so too in
-reverse mode through `lax.scan`. A linear solve keeps its rules, and everything is written as one.
+c_1 .. c_m (it is a derivative of the scalar `tr g(A)`, g' = f). With one argument left open and
+another one singled out it is therefore a linear map, from matrices or constants to matrices or
+constants, whose transpose is the same with the two exchanged. The operation `inserted` is that map;
+its derivatives are maps of the same kind.
 """
 
 import functools
 import itertools
-import math
 import string
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -36,13 +34,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.core import Tracer
-from jax.custom_derivatives import SymbolicZero
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import HIGHEST, adjoint, herm, mm, real_diagonal
 from difflinalg._core.checks import as_square, check_elementwise, refuse_nonfinite
+from difflinalg._core.linear_operation import LinearOperation
 from difflinalg._core.operation import operation
 from difflinalg._core.program import Program, hoist
 from difflinalg._dense.divided_differences import Elementwise, divided_difference
@@ -103,46 +100,30 @@ def funm_hermitian(
     if symmetrize_input:
         array = herm(array)
     function, arguments = _hoist(f, jnp.finfo(array.dtype).dtype)
-    return funm_core(array, arguments, function)
+    return funm_core(array, arguments, function)[0]
 
 
 @operation(statics=1)
-def funm_core(a: Array, arguments: "Arguments", function: "Function") -> Array:
-    """`f(A)` of a Hermitian matrix, with what `f` closes over as `arguments`."""
+def funm_core(a: Array, arguments: "Arguments", function: "Function") -> tuple[Array, Array, Array]:
+    """`f(A)` with what `f` closes over as `arguments`; eigenvalues and vectors, constants."""
     w, v = decompose(a)
     v = v.astype(jnp.result_type(a, function.dtype))
-    form = _form(function, MATRIX, w, v, a, (), arguments, ())
-    return jnp.swapaxes(form, -1, -2)
+    form = _form(function, MATRIX, w, v, (), arguments, ())
+    return jnp.swapaxes(form, -1, -2), w, v
 
 
 @functools.partial(funm_core.defjvp, symbolic_zeros=True)
 def _funm_core_jvp(function, primals, tangents):
     (a, arguments), (a_dot, arguments_dot) = primals, tangents
-    smooth_dot = arguments_dot.smooth
-    moving = [i for i, c_dot in enumerate(smooth_dot) if c_dot is not None]
-
-    def value(a, leaves):
-        smooth = list(arguments.smooth)
-        for i, leaf in zip(moving, leaves, strict=True):
-            smooth[i] = leaf
-        return _moving_value(function, a, Arguments(tuple(smooth), arguments.fixed))
-
-    leaves, leaves_dot = ([x[i] for i in moving] for x in (arguments.smooth, smooth_dot))
-    if a_dot is None:
-        return jax.jvp(lambda leaves: value(a, leaves), (leaves,), (leaves_dot,))
-    return jax.jvp(value, (a, leaves), (a_dot, leaves_dot))
-
-
-def _moving_value(function: "Function", array: Array, arguments: "Arguments") -> Array:
-    """`f(A)` as a function that JAX differentiates by the rule of this module."""
-    w, v = decompose(array)
-    dtype = jnp.result_type(array, function.dtype)
+    value, w, v = funm_core(a, arguments, function)
+    w, v = lax.stop_gradient((w, v))
     # From here on every matrix has the dtype of the result, and every map is a square one.
-    v, array = v.astype(dtype), array.astype(dtype)
-    value = _form(function, MATRIX, w, v, array, (), lax.stop_gradient(arguments), ())
-    moving = functools.partial(_moving_form, function, MATRIX)
-    form = keep_rule(moving, (w, v, array, (), arguments, ()), value)
-    return jnp.swapaxes(form, -1, -2)
+    point = w, v, a.astype(v.dtype)
+    moves = [(MATRIX, (), (), None if a_dot is None else a_dot.astype(v.dtype))]
+    moves.append((CONSTANTS, (), (), _direction(arguments.smooth, arguments_dot.smooth)))
+    form_dot = _sum_of_moves(function, MATRIX, point, arguments, moves)
+    constants = jnp.zeros_like(w), jnp.zeros_like(v)
+    return (value, w, v), (jnp.swapaxes(form_dot, -1, -2), *constants)
 
 
 class Arguments(NamedTuple):
@@ -202,13 +183,12 @@ def decompose(a: Array) -> tuple[Array, Array]:
     return w + shift, v
 
 
-def _form(function, open_slot, w, v, a, es, arguments, cs):
+def _form(function, open_slot, w, v, es, arguments, cs):
     """The multilinear form `tr(E_0 D_(k,m)(es; cs))` with one argument left open, a number.
 
     With E_0 open the result is the transpose of D_(k,m). With a constant open, E_0 is `es[0]`
-    and the result has the structure of `arguments.smooth`.
+    and the result is a vector of all constants, as the directions `cs` are.
     """
-    del a
     if open_slot == MATRIX:
         return form_of_matrices(_table(function, w, len(es), arguments, cs), v, es)
 
@@ -216,139 +196,62 @@ def _form(function, open_slot, w, v, a, es, arguments, cs):
         table = _table(function, w, len(es) - 1, arguments, (*cs, c))
         return jnp.sum(es[0] * form_of_matrices(table, v, es[1:]))
 
-    value, pullback = jax.vjp(pairing, jax.tree.map(jnp.zeros_like, arguments.smooth))
+    value, pullback = jax.vjp(pairing, jnp.zeros_like(ravel_pytree(arguments.smooth)[0]))
     return pullback(jnp.ones_like(value))[0]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _moving_form(function, open_slot, w, v, a, es, arguments, cs):
-    """Zeros that move as `_form` does: for the matrix of a solve, which is not evaluated."""
-    del function
-    like = a if open_slot == MATRIX else arguments.smooth
-    return zeros_of_all((w, v, a, es, arguments.smooth, cs), like)
+def _inserted(w, v, a, es, arguments, cs, x, function, slot, open_slot):
+    """The form with `x` inserted in `slot`, linear in `x`; `a` is there for its tangent alone."""
+    del a
+    es, cs = _joined(es, cs, slot, x)
+    return _form(function, open_slot, w, v, es, arguments, cs)
 
 
-@functools.partial(_moving_form.defjvp, symbolic_zeros=True)
-def _moving_form_jvp(function, open_slot, primals, tangents):
-    w, v, a, es, arguments, cs = primals
-    _, _, a_dot, es_dot, arguments_dot, cs_dot = tangents
-    zeros = _moving_form(function, open_slot, *primals)
-    total = lax.stop_gradient(zeros)
+inserted = LinearOperation(_inserted, statics=3)
 
-    def add(slot, es, cs, x_dot):
-        nonlocal total
-        if not _is_zero(x_dot):
-            point = (function, w, v, a, arguments)
-            term = _insert(point, slot, open_slot, es, cs, _instantiate(x_dot))
-            total = jax.tree.map(jnp.add, total, term)
 
-    add(MATRIX, es, cs, a_dot)
-    add(CONSTANTS, es, cs, arguments_dot.smooth)
+@inserted.deftranspose
+def _inserted_transpose(function, slot, open_slot, *others_and_cotangent):
+    return inserted(*others_and_cotangent, function, open_slot, slot)
+
+
+@functools.partial(inserted.defjvp, symbolic_zeros=True)
+def _inserted_jvp(function, slot, open_slot, primals, tangents):
+    w, v, a, es, arguments, cs, x = primals
+    _, _, a_dot, es_dot, arguments_dot, cs_dot, x_dot = tangents
+    moves = [(slot, es, cs, x_dot)]
+    es, cs = _joined(es, cs, slot, x)
+    moves.append((MATRIX, es, cs, a_dot))
+    moves.append((CONSTANTS, es, cs, _direction(arguments.smooth, arguments_dot.smooth)))
     for p, e_dot in enumerate(es_dot):
-        add(MATRIX, es[:p] + es[p + 1 :], cs, e_dot)
+        moves.append((MATRIX, es[:p] + es[p + 1 :], cs, e_dot))
     for q, c_dot in enumerate(cs_dot):
-        add(CONSTANTS, es, cs[:q] + cs[q + 1 :], c_dot)
-    return zeros, total
+        moves.append((CONSTANTS, es, cs[:q] + cs[q + 1 :], c_dot))
+    value = inserted(*primals, function, slot, open_slot)
+    return value, _sum_of_moves(function, open_slot, (w, v, a), arguments, moves)
 
 
-def _insert(point, slot, open_slot, es, cs, x):
-    """The form with `x` inserted in `slot`, a linear map of `x` that JAX transposes."""
-    function, w, v, a, arguments = point
-
-    def insert(form, slot, open_slot, z):
-        directions = ((*es, z), cs) if slot == MATRIX else (es, (*cs, z))
-        return form(function, open_slot, w, v, a, directions[0], arguments, directions[1])
-
-    def moving(slot, open_slot):
-        return functools.partial(insert, _moving_form, slot, open_slot)
-
-    def fixed(slot, open_slot):
-        return functools.partial(insert, _form, slot, open_slot)
-
-    if slot == open_slot == MATRIX:
-        # Once for all uses of the map, which are many in a higher derivative.
-        table = _table(function, w, len(es) + 1, *lax.stop_gradient((arguments, cs)))
-
-        def of_matrices(z):
-            return form_of_matrices(table, v, (*es, z))
-
-        return symmetric_map(moving(slot, slot), of_matrices, of_matrices, x)
-    if slot == open_slot:
-        return symmetric_map(moving(slot, slot), fixed(slot, slot), fixed(slot, slot), x)
-    return linear_map(
-        (moving(slot, open_slot), moving(open_slot, slot)),
-        (fixed(slot, open_slot), fixed(open_slot, slot)),
-        x,
-    )
+def _joined(es, cs, slot, x):
+    """The directions together with `x`."""
+    return ((*es, x), cs) if slot == MATRIX else (es, (*cs, x))
 
 
-def keep_rule(moving: Callable[..., Any], inputs: tuple[Any, ...], value: Any) -> Any:
-    """`value`, which moves as the custom_jvp function `moving` of `inputs`, in every nesting.
-
-    Reverse mode through `lax.scan` makes JAX forget the rule of a custom_jvp function: its search
-    for loop invariants is a partial evaluation, which keeps the body only. A linear solve is
-    never taken apart. Where nothing is traced nothing moves, and the solve is left out.
-    """
-    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(inputs)):
-        return value
-    value, unravel = ravel_pytree(lax.stop_gradient(value))
-
-    def pair(n, z):
-        return jnp.sum(n * z[1]), z[0] * n
-
-    def moving_pair(z):
-        return pair(ravel_pytree(moving(*inputs))[0], z)
-
-    fixed_pair = functools.partial(pair, value)
-    one = (jnp.ones((), value.dtype), jnp.zeros_like(value))
-    return unravel(symmetric_map(moving_pair, fixed_pair, fixed_pair, one)[1])
+def _direction(smooth, smooth_dot):
+    """The tangents of all constants in one vector, None if none of them moves."""
+    if all(x_dot is None for x_dot in smooth_dot):
+        return None
+    pairs = zip(smooth, smooth_dot, strict=True)
+    return ravel_pytree([jnp.zeros_like(x) if d is None else d for x, d in pairs])[0]
 
 
-def zeros_of_all(inputs, like):
-    """Zeros like `like` that depend on all `inputs`, so that vmap gives them the axis of a rule."""
-    zero = sum(jnp.where(False, jnp.sum(jnp.abs(x)), 0.0) for x in jax.tree.leaves(inputs))
-    return jax.tree.map(lambda x: jnp.broadcast_to(zero, x.shape).astype(x.dtype), like)
-
-
-def linear_map(moving, fixed, x):
-    """`fixed[0](x)`, linear in `x`, with the transpose `fixed[1]`; both move as `moving` does."""
-
-    def pair(maps):
-        return lambda z: (maps[1](z[1]), maps[0](z[0]))
-
-    def forward(z):
-        return jax.tree.map(jnp.zeros_like, z[0]), fixed[0](z[0])
-
-    def backward(z):
-        return fixed[1](z[1]), jax.tree.map(jnp.zeros_like, z[1])
-
-    like = jax.eval_shape(fixed[0], x)
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-    return symmetric_map(pair(moving), forward, backward, (x, zero))[1]
-
-
-def symmetric_map(moving, forward, backward, x):
-    """`forward(x)`, a linear map S with `S^T = S`, as JAX is to transpose and differentiate it.
-
-    `(x, S x)` solves `(z, y) -> (y - S z, z) = (0, x)`, a linear equation with a symmetric matrix.
-    JAX solves the same equation where it transposes, and where it differentiates it takes the
-    derivative of S from the matrix, which it does not evaluate otherwise.
-    """
-    flat, unravel = ravel_pytree(x)
-
-    def on_flat(step):
-        return lambda z: ravel_pytree(step(unravel(z)))[0]
-
-    def matrix(z):
-        return jnp.stack([z[1] - on_flat(moving)(z[0]), z[0]])
-
-    def solve_by(step):
-        return lambda _, b: jnp.stack([b[1], b[0] + on_flat(step)(b[1])])
-
-    # One array and not a tuple: JAX transposes a solve only if its right side is linear as a whole.
-    b = jnp.stack([jnp.zeros_like(flat), flat])
-    z = lax.custom_linear_solve(matrix, b, solve_by(forward), solve_by(backward), symmetric=True)
-    return unravel(z[1])
+def _sum_of_moves(function, open_slot, point, arguments, moves):
+    """The tangent of a form: the sum of its insertions, of those directions that move."""
+    terms = [
+        inserted(*point, es, arguments, cs, x_dot, function, slot, open_slot)
+        for slot, es, cs, x_dot in moves
+        if x_dot is not None
+    ]
+    return functools.reduce(jnp.add, terms)
 
 
 def form_of_matrices(table: Array, v: Array, es: tuple[Array, ...]) -> Array:
@@ -401,30 +304,14 @@ def _directional(function: Function, arguments: Arguments, cs) -> Elementwise:
         return function.on_array(x, Arguments(smooth, arguments.fixed))
 
     def along(g, c):
-        return lambda x, smooth: jax.jvp(lambda s: g(x, s), (smooth,), (c,))[1]
+        return lambda x, smooth: jax.jvp(lambda s: g(x, s), (smooth,), (unravel(c),))[1]
 
+    unravel = ravel_pytree(arguments.smooth)[1]
     mixed = functools.reduce(along, cs, value)
     return lambda x: mixed(x, arguments.smooth)
 
 
-def _probe(arguments: Arguments) -> tuple[Array, ...]:
+def _probe(arguments: Arguments) -> Array:
     """A direction in which no component, and no simple difference of components, vanishes."""
-
-    def pattern(leaf: Array) -> Array:
-        return jnp.cos(jnp.arange(math.prod(leaf.shape))).reshape(leaf.shape).astype(leaf.dtype)
-
-    return jax.tree.map(pattern, arguments.smooth)
-
-
-def _is_zero(tangent) -> bool:
-    leaves = jax.tree.leaves(tangent, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
-    return all(isinstance(leaf, SymbolicZero) for leaf in leaves)
-
-
-def _instantiate(tangent):
-    def dense(leaf):
-        if isinstance(leaf, SymbolicZero):
-            return jnp.zeros(leaf.shape, leaf.dtype)  # pyright: ignore[reportArgumentType]
-        return jnp.asarray(leaf)
-
-    return jax.tree.map(dense, tangent, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
+    constants = ravel_pytree(arguments.smooth)[0]
+    return jnp.cos(jnp.arange(constants.size)).astype(constants.dtype)

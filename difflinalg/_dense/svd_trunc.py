@@ -252,13 +252,9 @@ def outside(
     g_v: Array,
 ) -> tuple[Array, Array]:
     """`X^H` and `Y^H` of the module docstring, from `G_u^H` and `G_v^H`."""
-    inverse = _core_inverse(kept.core, kept.s, deflation.floor)
-    uh, vh, u_core, v_core = (
-        kept.uh,
-        kept.vh,
-        mm(adjoint(kept.core), kept.uh),
-        mm(kept.core, kept.vh),
-    )
+    uh, s, vh, core = kept
+    inverse = _core_inverse(core, s, deflation.floor)
+    u_core, v_core = mm(adjoint(core), uh), mm(core, vh)
 
     def b(a: Factors, yh: Array) -> Array:
         return _times(a, yh) - mm(mm(yh, adjoint(vh)), u_core)
@@ -270,7 +266,7 @@ def outside(
         yh = mm(inverse, b_adjoint(a, xh))
         return xh - mm(adjoint(inverse), b(a, yh))
 
-    inv_s = inv0(lax.stop_gradient(kept.s), deflation.floor)
+    inv_s = inv0(lax.stop_gradient(s), deflation.floor)
     ratio = jnp.abs(deflation.s) * inv_s[:, None] * deflation.dropped
     gain = jnp.square(ratio) * inv0((1.0 - ratio) * (1.0 + ratio), tolerances.epsilon(inv_s.dtype))
 

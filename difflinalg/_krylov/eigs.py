@@ -14,7 +14,7 @@ from difflinalg._krylov.eigs_rule import GeneralFound, GeneralSpec, eigs_core
 from difflinalg._krylov.eigsh import Operator, starting_rows, vectors_of
 from difflinalg._krylov.eigsh_rule import Operators
 from difflinalg._krylov.iterations import conjugate_gradients, gmres_iteration
-from difflinalg._krylov.linear_map import Spec, solve_core
+from difflinalg._krylov.linear_map import Spec, transposable_solve
 from difflinalg._krylov.operator import (
     Linear,
     VectorSpace,
@@ -188,11 +188,7 @@ def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, spa
         restart = min(space.size, INNER_RESTART)
         spec = Spec(gmres_iteration, max(1, INNER_STEPS // restart), False, restart)
     inner = linear(forward, space.example)
-
-    def solve(x: Array) -> Array:
-        return solve_core(inner, None, x, None, bound, spec).x
-
-    return linear(solve, space.example)
+    return linear(lambda x: transposable_solve(inner, None, x, bound, spec), space.example)
 
 
 def _normalised(rows: Array) -> Array:

@@ -104,12 +104,14 @@ def _solve_core_jvp(spec: Spec, primals: Any, tangents: Any) -> tuple[Outcome, O
     rhs = jnp.zeros_like(b) if b_dot is None else b_dot
     moved = a.rows_dot(a_dot, found.x[None])
     rhs = rhs if moved is None else rhs - moved[0]
-    x_dot = solve_tangent(a, inverse, rhs, bound, spec)
+    x_dot = transposable_solve(a, inverse, rhs, bound, spec)
     return found, Outcome(x_dot, jnp.zeros_like(found.steps))
 
 
-def solve_tangent(a: Linear, inverse: Linear | None, b: Array, bound: Array, spec: Spec) -> Array:
-    """`a^-1 b`, or NaN; transposed with the transposes of the operator and preconditioner."""
+def transposable_solve(
+    a: Linear, inverse: Linear | None, b: Array, bound: Array, spec: Spec
+) -> Array:
+    """`a^-1 b`, or NaN; JAX transposes it by the transposes of operator and preconditioner."""
     like = jax.ShapeDtypeStruct(b.shape, b.dtype)
 
     def transposed(f: Map) -> Map:

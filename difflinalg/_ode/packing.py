@@ -4,6 +4,7 @@ A loop that carries many small arrays spends its time on starting operations, on
 of them. Large arrays are left alone, because joining copies them.
 """
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ class Packing:
 
     def __init__(self, shapes: list[tuple[int, ...]], dtypes: list[Any]) -> None:
         self._shapes = shapes
-        self._sizes = [_size(shape) for shape in shapes]
+        self._sizes = [math.prod(shape) for shape in shapes]
         joined: dict[Any, list[int]] = {}
         self._groups: list[list[int]] = []  # the leaves in each of the arrays
         for i, dtype in enumerate(dtypes):
@@ -52,13 +53,6 @@ class Packing:
                 leaves[i] = x[start : start + self._sizes[i]].reshape(self._shapes[i])
                 start += self._sizes[i]
         return [leaves[i] for i in range(len(leaves))]
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
 
 
 def packing_of(leaves: Leaves, batch: int) -> Packing:

@@ -23,7 +23,7 @@ from difflinalg._taylor.matrix_functions import (
     sqrtm_series,
 )
 from difflinalg._taylor.rules import operation_rule
-from difflinalg._taylor.series import Series, full, is_series, primal
+from difflinalg._taylor.series import Series, full, is_series, primal, primals
 from difflinalg._taylor.singular import svd_series
 from difflinalg._taylor.truncated import eigh_trunc_series, svd_trunc_series
 
@@ -84,7 +84,8 @@ def _polar(a, options, *, order):
 
 @operation_rule(funm_hermitian.funm_core)
 def _funm(a, arguments, function, *, order):
-    return Series(funm_series(full(a, order), arguments, function, order))
+    _, w, v = funm_hermitian.funm_core(*primals((a, arguments)), function)
+    return Series(funm_series(full(a, order), arguments, function, order)), w, v
 
 
 @operation_rule(sqrtm.sqrtm_core)

@@ -1,7 +1,8 @@
 """Series of Hermitian eigendecompositions, by degenerate perturbation theory.
 
-One level. Let `B(t) = B[0] + B[1] t + ..` be Hermitian, `B[0] = diag(mu)`, and its index set
-divided XX`B Z = Z D`. With the convolutions
+One level. Let `B(t) = B[0] + B[1] t + ..` be Hermitian, `B[0] = diag(mu)`, and its index set be
+divided into clusters. There is a unitary series `Z(t)`, `Z[0] = I`, and a block diagonal `D(t)`
+with `B Z = Z D`. With the convolutions
 
     R = sum over j >= 1 of B[j] Z[k - j]  -  sum over 1 <= j < k of Z[j] D[k - j]
     S = -1/2 sum over 1 <= j < k of Z[j]^H Z[k - j]

@@ -21,12 +21,13 @@ from jax import Array, lax
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm
 from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_core, solve_outside
-from difflinalg._krylov.linear_map import Outcome, solve_core, solve_tangent
+from difflinalg._krylov.linear_map import Outcome, solve_core, transposable_solve
 from difflinalg._krylov.linear_map import Spec as SolveSpec
 from difflinalg._krylov.operator import Linear
 from difflinalg._krylov.svds import Maps, SvdSpec, svds_core
 from difflinalg._taylor.convolution import on_top, past, set_order, start
 from difflinalg._taylor.interpreter import interpret_closed
+from difflinalg._taylor.linear import solve_orders
 from difflinalg._taylor.series import Series, Value, full, is_series, primals
 from difflinalg._taylor.singular import inner
 
@@ -140,14 +141,16 @@ def solve_series(
     found = solve_core(a_0, inverse, rhs[0], begin, bound, spec)
     of_a = images_of(a, found.x[:, None], order)
 
-    def one_order(state, k):
-        x, g = state
-        x_k = solve_tangent(a_0, inverse, rhs[k] - g[k], bound, spec)
-        return (set_order(x, k, x_k), g + _later(of_a(x_k[:, None])[..., 0], k)), None
+    def solve(b: list[Array]) -> list[Array]:
+        return [transposable_solve(a_0, inverse, b[0], bound, spec)]
 
-    first = start(found.x, order), of_a(found.x[:, None])[..., 0]
-    (x, _), _ = lax.scan(one_order, first, jnp.arange(1, order + 1))
-    solution: Any = Series(x)
+    def apply(x: list[Array]) -> list[Array]:
+        return [of_a(x[0][:, None])[:-1, :, 0]]
+
+    # What is left for the orders from 1 on has the same equation, one order lower.
+    rest = (rhs - of_a(found.x[:, None])[..., 0])[1:]
+    (later,) = solve_orders(solve, apply, [rest])
+    solution: Any = Series(jnp.concatenate([found.x[None], later]))
     return found._replace(x=solution)
 
 

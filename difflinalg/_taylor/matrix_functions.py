@@ -31,7 +31,8 @@ from difflinalg._core.tolerances import rank_rtol
 from difflinalg._dense import expm, sqrtm
 from difflinalg._dense.matrix_function import MatrixFunction, frechet_derivative, matrix_function
 from difflinalg._dense.sylvester import SchurFactors, sylvester
-from difflinalg._taylor.convolution import on_top, past, product, set_order, side_by_side, start
+from difflinalg._taylor.convolution import past, product, set_order, start
+from difflinalg._taylor.linear import solve_orders
 from difflinalg._taylor.singular import inner, overlap
 
 
@@ -71,21 +72,23 @@ def frechet_series(a: Array, e: Array, f: MatrixFunction) -> Array:
     return of_toeplitz(frechet_derivative(toeplitz(a), toeplitz(e), blocks), order)
 
 
-@operation(statics=1)
-def series_exponential(a: Array, f: expm.Exponential) -> Array:
+def _series_exponential(a: Array, f: expm.Exponential) -> Array:
     """The series of `exp(A(t))`, shape `(K + 1, n, n)`."""
     if a.shape[-1] == 0:
         return a
-    scale = expm._balance(lax.stop_gradient(a[0]))
+    scale = expm.balancing(lax.stop_gradient(a[0]))
     ratio = (scale[None, :] / scale[:, None]).astype(a.dtype)
     balanced = a * ratio
     # One more than the value needs: derivatives of the approximant are less accurate.
-    squarings = expm._squarings(lax.stop_gradient(balanced[0])) + 1
-    power = _pade(expm._scaled(balanced, -squarings))
+    squarings = expm.count_squarings(lax.stop_gradient(balanced[0])) + 1
+    power = _pade(expm.scaled(balanced, -squarings))
     power = lax.fori_loop(0, squarings, lambda _, x: product(x, x), power) / ratio
     if f.max_squarings is not None:
         power = jnp.where(squarings - 1 > f.max_squarings, jnp.nan, 1.0) * power
     return power.astype(a.dtype)
+
+
+series_exponential = operation(statics=1)(_series_exponential)
 
 
 @series_exponential.defjvp
@@ -97,7 +100,7 @@ def _series_exponential_jvp(f, primals, tangents):
 def _series_frechet(a: Array, e: Array, f: expm.Exponential) -> Array:
     """The series of the Frechet derivative of the exponential."""
     general = expm.Exponential(False, f.max_squarings)
-    return jax.jvp(lambda x: series_exponential._function(x, general), (a,), (e,))[1]
+    return jax.jvp(lambda x: _series_exponential(x, general), (a,), (e,))[1]
 
 
 series_frechet = LinearOperation(_series_frechet, statics=1)
@@ -134,15 +137,12 @@ def _pade(a: Array) -> Array:
 
 def solve_series(a: Array, b: Array) -> Array:
     """The series of `A(t)^-1 B(t)`, with one factorisation."""
-    order = a.shape[0] - 1
     factors = jax.scipy.linalg.lu_factor(a[0])
 
-    def one_order(x: Array, k: Array) -> tuple[Array, None]:
-        rest = b[k] - mm(side_by_side(a[1:]), on_top(past(x, k)[1:]))
-        return set_order(x, k, jax.scipy.linalg.lu_solve(factors, rest)), None
+    def solve(b: list[Array]) -> list[Array]:
+        return [jax.scipy.linalg.lu_solve(factors, b[0])]
 
-    x = start(jax.scipy.linalg.lu_solve(factors, b[0]), order)
-    return lax.scan(one_order, x, jnp.arange(1, order + 1))[0] if order else x
+    return solve_orders(solve, lambda x: [mm(a, x[0])], [b])[0]
 
 
 def sqrtm_series(a: Array) -> tuple[Array, Array, Array]:

@@ -273,3 +273,24 @@ def test_arguments_that_do_not_fit_are_refused(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call(jnp.eye(N))
+
+
+def test_functions_with_a_shift_and_a_metric_are_inverted_iteratively(rng):
+    a = similar(rng, [2.0, -1.0, 0.4, *inner_values(rng, N - 3)]) + 0.1 * np.eye(N)
+    x = 0.05 * rng.standard_normal((N, N))
+    m = np.eye(N) + x @ x.T
+    like = jax.ShapeDtypeStruct((N,), jnp.float64)
+
+    def by_functions(a):
+        w, left, right = eigs(lambda x: a @ x, 1, lambda x: m @ x, sigma=2.1, v0=like, left=True)
+        return jnp.real(w[0]) + jnp.abs(jnp.vdot(left[:, 0], right[:, 0])) ** 2
+
+    def by_arrays(a):
+        w, left, right = eigs(a, 1, m, sigma=2.1, left=True)
+        return jnp.real(w[0]) + jnp.abs(jnp.vdot(left[:, 0], right[:, 0])) ** 2
+
+    found, wanted = (
+        jax.jit(jax.value_and_grad(f))(jnp.asarray(a)) for f in (by_functions, by_arrays)
+    )
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-11)
+    np.testing.assert_allclose(found[1], wanted[1], atol=1e-9)
