@@ -14,10 +14,8 @@ next to the exact solution (Onsager 1944, Phys. Rev. 65, 117, equations 116 and 
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +24,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from scipy.special import ellipe, ellipk
 
-from difflinalg import linalg
+from difflinalg import linalg, taylor
 
 WEIGHT_FLOOR = 1e-16  # of a bond state, relative to the largest: keeps the root differentiable
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
@@ -65,43 +63,26 @@ def log_partition_per_site(tensor: Array, chi: int, steps: int) -> Array:
     if chi < 1 or steps < 1:
         msg = f"chi and steps are at least 1, got chi={chi}, steps={steps}"
         raise ValueError(msg)
-    return _contract(tensor, chi, steps, lambda f, x: f(x))
-
-
-def _contract(tensor: Any, chi: int, steps: int, evaluate: Callable[[Callable, Any], Any]) -> Any:
-    """`lnZ / N` by a chain of functions, which `evaluate` applies one by one."""
-
-    def parts(result: Any) -> tuple[Any, Any]:
-        return evaluate(lambda x: x[0], result), evaluate(lambda x: x[1], result)
-
-    def renormalise(corners: Any) -> tuple[Any, Any]:
-        """The next corners, and the logarithm of what was divided out."""
-        return parts(evaluate(partial(_renormalise, chi=chi), corners))
-
-    def close(corners: Corners) -> Array:
-        return jnp.log(einsum("xsp,pqy,qrx,yrs->", *corners)) / 2**steps
-
-    corners, total = parts(evaluate(partial(_split_tensor, chi=chi), tensor))
+    corners, total = _split_tensor(tensor, chi)
     step = 1
     while step < steps and _is_small_or_large(corners, chi):
-        corners, log_scale = renormalise(corners)
-        total = jax.tree.map(lambda t, x, n=step: t + x / 2**n, total, log_scale)
+        corners, log_scale = _renormalise(corners, chi)
+        total = total + log_scale / 2**step
         step += 1
     if step < steps:
-        corners = jax.tree.map(partial(_pad, chi=chi), corners)
+        corners = tuple(_pad(corner, chi) for corner in corners)
         corners, log_scales = lax.scan(
-            lambda corners, _: renormalise(corners), corners, None, steps - step
+            lambda corners, _: _renormalise(corners, chi), corners, None, steps - step
         )
+        # Summed behind the loop: its derivatives then carry nothing but the corners.
         weights = 0.5 ** np.arange(step, steps)
-        total = jax.tree.map(
-            lambda t, x: t + jnp.dot(weights.astype(x.dtype), x), total, log_scales
-        )
-    return jax.tree.map(jnp.add, total, evaluate(close, corners))
+        total = total + jnp.dot(weights.astype(log_scales.dtype), log_scales)
+    return total + jnp.log(einsum("xsp,pqy,qrx,yrs->", *corners)) / 2**steps
 
 
-def _is_small_or_large(corners: Any, chi: int) -> bool:
+def _is_small_or_large(corners: Corners, chi: int) -> bool:
     """Whether the bonds are still too few to fill `chi` states soon, or more than that."""
-    bonds, first, second = jax.tree.leaves(corners)[0].shape
+    bonds, first, second = corners[0].shape
     return bonds**2 <= chi or max(first, second) > chi
 
 
@@ -177,29 +158,18 @@ def _square_root(core: Array) -> Array:
     )
 
 
-def _second_order(f: Callable, series: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-    """Value, first and second derivative of `f` along a path, by nested forward mode.
-
-    The same for each function of a chain as for the whole; but a loop does not carry the first
-    derivative twice.
-    """
-    x, x_dot, x_ddot = series
-
-    def slope(x: Any, x_dot: Any) -> tuple[Any, Any]:
-        return jax.jvp(f, (x,), (x_dot,))
-
-    (y, y_dot), (_, y_ddot) = jax.jvp(slope, (x, x_dot), (x_dot, x_ddot))
-    return y, y_dot, y_ddot
-
-
 @partial(jax.jit, static_argnums=(1, 2))
 def thermodynamics(couplings: Array, chi: int, steps: int) -> tuple[Array, Array, Array]:
-    """`lnZ / N`, `E / N` and `C / N` for each coupling, by nested forward mode."""
+    """`lnZ / N`, `E / N` and `C / N` for each coupling, by one pass of Taylor mode.
+
+    `jax.grad(jax.grad(log_z))` gives the same numbers, in twice the time.
+    """
+
+    def log_z(coupling: Array) -> Array:
+        return log_partition_per_site(ising_tensor(coupling), chi, steps)
 
     def one(coupling: Array) -> tuple[Array, Array, Array]:
-        series = coupling, jnp.ones_like(coupling), jnp.zeros_like(coupling)
-        tensors = _second_order(ising_tensor, series)
-        value, first, second = _contract(tensors, chi, steps, _second_order)
+        value, first, second = taylor.derivatives(log_z, coupling, 2)
         return value, -first, coupling**2 * second
 
     return lax.map(one, couplings)

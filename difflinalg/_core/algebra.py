@@ -46,6 +46,11 @@ def _matmul(x: Array, y: Array) -> Array:
     return product(x, y)
 
 
+def mm_adjoint(x: Array, y: Array) -> Array:
+    """`x y^H`; the product reads `y` by rows, and nothing is transposed."""
+    return mm(x, adjoint(y))
+
+
 def diagonal_matrix(x: Array) -> Array:
     """Diagonal matrices, shape `(..., n, n)`, from their diagonals, shape `(..., n)`."""
     return x[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core import tolerances
-from difflinalg._core.algebra import adjoint, herm, lower_triangular_inverse, mm
+from difflinalg._core.algebra import adjoint, herm, lower_triangular_inverse, mm, mm_adjoint
 
 FIRST_PRODUCTS = 3  # converge at a decay of about 1e-4 in a product, typical where ranks pay
 
@@ -40,19 +40,18 @@ class Block(NamedTuple):
 
 def subspace_svd(a: Array, rank: int, width: int, max_products: int) -> tuple[Block, Array]:
     """The leading `rank` singular triplets in a block of `width`, and whether they converged."""
-    a_h = adjoint(a)
 
     def one_round(block: Block) -> Block:
         def product(_: Array, vh: Array) -> Array:
-            return mm(mm(orthonormal(vh, 1), a_h), a)
+            return mm(mm_adjoint(orthonormal(vh, 1), a), a)
 
         vh = lax.fori_loop(1, block.products, product, block.image)
         # Two products in a row square the small values down to rounding; not the last time.
-        uh = orthonormal(mm(orthonormal(vh, 1), a_h), 1)
+        uh = orthonormal(mm_adjoint(orthonormal(vh, 1), a), 1)
         vh = orthonormal(mm(uh, a), 2)
-        uh = orthonormal(mm(vh, a_h), 2)
+        uh = orthonormal(mm_adjoint(vh, a), 2)
         image = mm(uh, a)
-        w, s, zh = jnp.linalg.svd(mm(image, adjoint(vh)))
+        w, s, zh = jnp.linalg.svd(mm_adjoint(image, vh))
         wh = adjoint(w)
         return _ritz_block(mm(wh, uh), s, mm(zh, vh), mm(wh, image), rank, block.rounds)
 
@@ -71,7 +70,7 @@ def subspace_eigh(a: Array, rank: int, width: int, max_products: int) -> tuple[B
         vh = lax.fori_loop(0, block.products, product, block.image)
         vh = orthonormal(vh, 2)
         image = mm(vh, a)
-        w, z = jnp.linalg.eigh(herm(mm(image, adjoint(vh))), symmetrize_input=False)
+        w, z = jnp.linalg.eigh(herm(mm_adjoint(image, vh)), symmetrize_input=False)
         order = jnp.argsort(-jnp.abs(w))
         w, zh = w[order], adjoint(z[:, order])
         vh = mm(zh, vh)
@@ -103,7 +102,7 @@ def orthonormal(y: Array, passes: int) -> Array:
     eye = jnp.eye(y.shape[0], dtype=y.dtype)
     shift = jnp.full(norms.shape, tolerances.epsilon(y.dtype) * sum(y.shape), norms.dtype)
     for _ in range(passes):
-        gram = mm(q, adjoint(q)) + shift * eye
+        gram = mm_adjoint(q, q) + shift * eye
         factor = jnp.linalg.cholesky(gram, symmetrize_input=False)
         q = mm(lower_triangular_inverse(factor), q)
         shift = jnp.where(_row_norms(q) < 0.7, 1.0, 0.0).astype(norms.dtype)

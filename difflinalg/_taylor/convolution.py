@@ -3,14 +3,31 @@
 A series `x(t) = x[0] + x[1] t + .. + x[K] t^K` is one array whose first axis is the order. In a
 recurrence the coefficients that are not known yet are zero, so that every order is one step of a
 `lax.scan` with the same shapes, and the size of the compiled program does not depend on K.
+
+A recurrence of few orders is written out instead (`each_order`). Its index k is then a Python
+integer, sums end at k, and nothing is multiplied by a coefficient that is not known yet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TypeVar
 
+import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from difflinalg._core.algebra import HIGHEST, mm
+
+WRITTEN_OUT = 2  # the highest order of which the coefficients are treated one by one
+State = TypeVar("State")
+Product = Callable[[Array, Array], Array]
+
+
+def each_order(step: Callable[[State, Array | int], State], state: State, order: int) -> State:
+    """`state` after `step(state, k)` for `k = 1 .. order`."""
+    if order <= WRITTEN_OUT:
+        return reduce(step, range(1, order + 1), state)
+    return lax.scan(lambda x, k: (step(x, k), None), state, jnp.arange(1, order + 1))[0]
 
 
 def past(x: Array, k: Array | int) -> Array:
@@ -35,6 +52,27 @@ def on_top(x: Array) -> Array:
 def convolve(a: Array, x: Array, k: Array | int) -> Array:
     """The sum over `j >= 1` of `a[j] x[k - j]`, one product of matrices."""
     return mm(side_by_side(a[1:]), on_top(past(x, k)[1:]))
+
+
+def known_sum(times: Product, a: Array, b: Array, k: Array | int) -> Array:
+    """The sum over `1 <= j <= k` of `times(a[j], b[k - j])`."""
+    if isinstance(k, int):
+        return _total(times, a, b, [(j, k - j) for j in range(1, k + 1)])
+    return jnp.sum(jax.vmap(times)(a[1:], past(b, k)[1:]), axis=0)
+
+
+def inner_sum(times: Product, a: Array, b: Array, k: Array | int) -> Array:
+    """The sum over `1 <= j < k` of `times(a[j], b[k - j])`."""
+    if isinstance(k, int):
+        return _total(times, a, b, [(j, k - j) for j in range(1, k)])
+    return known_sum(times, a, b.at[0].set(0.0), k)
+
+
+def _total(times: Product, a: Array, b: Array, pairs: list[tuple[int, int]]) -> Array:
+    if not pairs:
+        like = jax.eval_shape(times, a[0], b[0])
+        return jnp.zeros(like.shape, like.dtype)
+    return reduce(jnp.add, [times(a[i], b[j]) for i, j in pairs])
 
 
 def product(*factors: Array) -> Array:
@@ -69,45 +107,54 @@ def scalar_product(a: Array, b: Array) -> Array:
 
 def set_order(x: Array, k: Array | int, value: Array) -> Array:
     """`x` with the coefficient of order `k` replaced."""
-    return x.at[k].set(value.astype(x.dtype))
+    value = value.astype(x.dtype)
+    if isinstance(k, int):
+        return jnp.concatenate([x[:k], value[None], x[k + 1 :]])
+    return x.at[k].set(value)
 
 
 def start(first: Array, order: int) -> Array:
     """A series of which the coefficient of order 0 is known."""
-    return jnp.zeros((order + 1, *first.shape), first.dtype).at[0].set(first)
+    return jnp.concatenate([first[None], jnp.zeros((order, *first.shape), first.dtype)])
 
 
 class Chain:
-    """The series of `F_1(t) F_2(t) .. x(t)` for an `x` that becomes known order by order."""
+    """The series of `x(t) F_1(t) F_2(t) ..` for rows x that become known order by order.
 
-    def __init__(self, factors: Sequence[Array]):
-        self._first = [factor[0] for factor in reversed(factors)]
-        self._rest = [side_by_side(factor[1:]) for factor in reversed(factors)]
+    Args:
+        factors: series of matrices.
+        times: how rows are multiplied by a matrix; with `mm_adjoint`, by its adjoint.
+    """
+
+    def __init__(self, factors: Sequence[Array], times: Product):
+        self._factors = factors
+        self._times = times
 
     def start(self, x: Array, order: int) -> tuple[Array, ...]:
         """The known series, of `x` and after each factor but the last."""
         known = [x]
-        for first in self._first[:-1]:
-            known.append(mm(first, known[-1]))
+        for factor in self._factors[:-1]:
+            known.append(self._times(known[-1], factor[0]))
         return tuple(start(y, order) for y in known)
 
-    def without(self, known: tuple[Array, ...], k: Array) -> tuple[Array, list[Array]]:
+    def without(self, known: tuple[Array, ...], k: Array | int) -> tuple[Array, list[Array]]:
         """The coefficient of order k without `x[k]`, and what `complete` needs."""
         parts = [
-            mm(rest, on_top(past(y, k)[1:])) for rest, y in zip(self._rest, known, strict=True)
+            known_sum(lambda f, x: self._times(x, f), factor, y, k)
+            for factor, y in zip(self._factors, known, strict=True)
         ]
         total = parts[0]
-        for first, part in zip(self._first[1:], parts[1:], strict=True):
-            total = mm(first, total) + part
+        for factor, part in zip(self._factors[1:], parts[1:], strict=True):
+            total = self._times(total, factor[0]) + part
         return total, parts
 
     def complete(
-        self, known: tuple[Array, ...], parts: list[Array], k: Array, x: Array
+        self, known: tuple[Array, ...], parts: list[Array], k: Array | int, x: Array
     ) -> tuple[Array, ...]:
         """The known series with the order k, of which `x` is the coefficient."""
         result = [set_order(known[0], k, x)]
-        for first, part, y in zip(self._first[:-1], parts[:-1], known[1:], strict=True):
-            x = mm(first, x) + part
+        for factor, part, y in zip(self._factors[:-1], parts[:-1], known[1:], strict=True):
+            x = self._times(x, factor[0]) + part
             result.append(set_order(y, k, x))
         return tuple(result)
 

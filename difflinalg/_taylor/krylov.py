@@ -25,11 +25,10 @@ from difflinalg._krylov.linear_map import Outcome, solve_core, transposable_solv
 from difflinalg._krylov.linear_map import Spec as SolveSpec
 from difflinalg._krylov.operator import Linear
 from difflinalg._krylov.svds import Maps, SvdSpec, svds_core
-from difflinalg._taylor.convolution import on_top, past, set_order, start
+from difflinalg._taylor.convolution import inner_sum, on_top, past, set_order, start
 from difflinalg._taylor.interpreter import interpret_closed
 from difflinalg._taylor.linear import solve_orders
 from difflinalg._taylor.series import Series, Value, full, is_series, primals
-from difflinalg._taylor.singular import inner
 
 Images = Callable[[Array], Array]
 
@@ -105,7 +104,7 @@ def _pairs(
 
     def one_order(state, k):
         v, y, d, g, h = state
-        r = g[k] - h[k] * w - inner(y, d, k)
+        r = g[k] - h[k] * w - inner_sum(mm, y, d, k)
         t = mm(adjoint(v_0), r)
         cross = mm(adjoint(on_top(v[1:])), on_top(past(y.at[0].set(0.0), k)[1:]))
         s = herm(-0.5 * (mm(adjoint(v_0), h[k]) + cross))

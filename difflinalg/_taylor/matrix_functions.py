@@ -31,9 +31,9 @@ from difflinalg._core.tolerances import rank_rtol
 from difflinalg._dense import expm, sqrtm
 from difflinalg._dense.matrix_function import MatrixFunction, frechet_derivative, matrix_function
 from difflinalg._dense.sylvester import SchurFactors, sylvester
-from difflinalg._taylor.convolution import past, product, set_order, start
+from difflinalg._taylor.convolution import each_order, inner_sum, past, product, set_order, start
 from difflinalg._taylor.linear import solve_orders
-from difflinalg._taylor.singular import inner, overlap
+from difflinalg._taylor.singular import overlap
 
 
 def toeplitz(a: Array) -> Array:
@@ -154,11 +154,11 @@ def sqrtm_series(a: Array) -> tuple[Array, Array, Array]:
     x_0, u, z = sqrtm.sqrtm_core(a[0])
     schur = SchurFactors(u, z)
 
-    def one_order(x: Array, k: Array) -> tuple[Array, None]:
-        rest = a[k] - inner(x, x, k)
-        return set_order(x, k, sylvester(x_0, x_0, rest, schur, schur)), None
+    def one_order(x: Array, k: Array | int) -> Array:
+        rest = a[k] - inner_sum(mm, x, x, k)
+        return set_order(x, k, sylvester(x_0, x_0, rest, schur, schur))
 
-    return lax.scan(one_order, start(x_0, order), jnp.arange(1, order + 1))[0], u, z
+    return each_order(one_order, start(x_0, order), order), u, z
 
 
 def polar_series(a: Array, w_0: Array, p_0: Array) -> tuple[Array, Array]:
@@ -180,18 +180,15 @@ def polar_series(a: Array, w_0: Array, p_0: Array) -> tuple[Array, Array]:
 
     def one_order(state, k):
         w, p = state
-        r = a[k] - inner(w, p, k)
+        r = a[k] - inner_sum(mm, w, p, k)
         t = mm(adjoint(w_0), r)
-        s = overlap(w, k)
+        s = overlap(adjoint(w), k)
         rhs = t - adjoint(t) - (mm(s, p_0) - mm(p_0, s))
         k_k = skew(mm(vectors, mm(adjoint(vectors), rhs, vectors) * sums, adjoint(vectors)))
         p_k = herm(t - mm(k_k + s, p_0))
         w_k = mm(w_0, k_k + s)
         if w_0.shape[-2] > w_0.shape[-1]:
             w_k += mm(mm(r - mm(w_0, t), vectors) * inverse, adjoint(vectors))
-        return (set_order(w, k, refuse_where(w_k, singular)), set_order(p, k, p_k)), None
+        return set_order(w, k, refuse_where(w_k, singular)), set_order(p, k, p_k)
 
-    first = start(w_0, order), start(p_0, order)
-    if order == 0:
-        return first
-    return lax.scan(one_order, first, jnp.arange(1, order + 1))[0]
+    return each_order(one_order, (start(w_0, order), start(p_0, order)), order)

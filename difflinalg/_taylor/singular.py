@@ -16,7 +16,8 @@ order k is solved by
     D[k] = (T + T') / 2 + (s[i] - s[j]) (P + Q)[i, j] / 2                   (the same)
     X diag(s) - B Y = R - U[0] T,   Y diag(s) - B^H X = R' - V[0] T'
 
-with what is dropped, B. For K = 1 this is the rule of `svd`, respectively `svd_trunc`.
+with what is dropped, B. For K = 1 this is the rule of `svd`, respectively `svd_trunc`. Vectors are
+kept as rows, `U^H` and `V^H`: then a product with `A` or with `A^H` transposes nothing.
 
 Degenerate and zero singular values of a full decomposition are those of eigenvalues of the
 Hermitian matrix `[[0, A], [A^H, 0]]`, whose eigenvectors are `(u, v)` and `(u, -v)` over sqrt(2).
@@ -28,32 +29,33 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, real_diagonal
+from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal
 from difflinalg._dense.svd import gap_scale, svd_core
 from difflinalg._taylor.clusters import boundaries
-from difflinalg._taylor.convolution import Chain, convolve, on_top, past, set_order, start
+from difflinalg._taylor.convolution import (
+    Chain,
+    each_order,
+    inner_sum,
+    known_sum,
+    set_order,
+    start,
+)
 from difflinalg._taylor.hermitian import frame_series
 
 Outside = Callable[[Array, Array], tuple[Array, Array]]
 
 
 class Triplets(NamedTuple):
-    """Series of `A V = U D`."""
+    """Series of `A V = U D`, vectors as rows."""
 
-    u: Array  # (K + 1, ..., m, r)
+    uh: Array  # (K + 1, ..., r, m)
     d: Array  # (K + 1, ..., r, r)
-    v: Array  # (K + 1, ..., n, r)
+    vh: Array  # (K + 1, ..., r, n)
 
 
-def inner(x: Array, y: Array, k: Array) -> Array:
-    """The sum over `1 <= j < k` of `x[j] y[k - j]`; the coefficients k are still zero."""
-    return convolve(x, y.at[0].set(0.0), k)
-
-
-def overlap(x: Array, k: Array) -> Array:
-    """The Hermitian part of `X[0]^H X[k]` that makes the columns of `x` orthonormal."""
-    later = on_top(past(x.at[0].set(0.0), k)[1:])
-    return herm(-0.5 * mm(adjoint(on_top(x[1:])), later))
+def overlap(xh: Array, k: Array | int) -> Array:
+    """The Hermitian part of `X[0]^H X[k]` that makes the rows of `xh = X^H` orthonormal."""
+    return herm(-0.5 * inner_sum(mm_adjoint, xh, xh, k))
 
 
 def triplet_series(
@@ -67,42 +69,41 @@ def triplet_series(
 
     Args:
         factors: series whose product is `A(t)`.
-        first: `U[0]`, `s` and `V[0]`.
+        first: `U[0]^H`, `s` and `V[0]^H`.
         same: shape `(..., r, r)`, the pairs of one cluster.
         floor: magnitude at which a singular value counts as zero.
-        outside: solves for X and Y from their right-hand sides.
+        outside: solves for `X^H` and `Y^H` from the adjoints of their right-hand sides.
     """
-    u_0, s, v_0 = first
+    uh_0, s, vh_0 = first
     order = factors[0].shape[0] - 1
-    forward = Chain(factors)
-    backward = Chain([adjoint(factor) for factor in reversed(factors)])
+    to_u, to_v = Chain(factors[::-1], mm_adjoint), Chain(factors, mm)
     rows, columns = s[..., None, :], s[..., :, None]
     inv_gap = jnp.where(same, 0.0, inv0(rows - columns, 0.0))
     inv_sum = inv0(rows + columns, floor)
 
     def one_order(state, k):
         known_v, known_u, d = state
-        u, v = known_u[0], known_v[0]
-        image, parts_v = forward.without(known_v, k)
-        image_h, parts_u = backward.without(known_u, k)
-        r = image - inner(u, d, k)
-        r_h = image_h - inner(v, adjoint(d), k)
-        t, t_h = mm(adjoint(u_0), r), mm(adjoint(v_0), r_h)
-        s_u, s_v = overlap(u, k), overlap(v, k)
+        uh, vh = known_u[0], known_v[0]
+        image_u, parts_v = to_u.without(known_v, k)
+        image_v, parts_u = to_v.without(known_u, k)
+        r_u = image_u - inner_sum(mm, d, uh, k)
+        r_v = image_v - inner_sum(mm, d, vh, k)
+        t, t_h = mm_adjoint(uh_0, r_u), mm_adjoint(vh_0, r_v)
+        s_u, s_v = overlap(uh, k), overlap(vh, k)
         both = jnp.where(same, s_u + s_v, inv_gap * (t + t_h))
         difference = jnp.where(inv_sum > 0.0, inv_sum * (t - t_h), s_u - s_v)
         d_k = 0.5 * (t + t_h - (rows - columns) * both)
         d_k = herm(jnp.where(same, d_k, jnp.zeros((), d.dtype)))
-        x, y = outside(r - mm(u_0, t), r_h - mm(v_0, t_h))
-        u_k = mm(u_0, 0.5 * (both + difference)) + x
-        v_k = mm(v_0, 0.5 * (both - difference)) + y
-        known_v = forward.complete(known_v, parts_v, k, v_k)
-        known_u = backward.complete(known_u, parts_u, k, u_k)
-        return (known_v, known_u, set_order(d, k, d_k)), None
+        xh, yh = outside(r_u - mm(adjoint(t), uh_0), r_v - mm(adjoint(t_h), vh_0))
+        uh_k = mm(adjoint(0.5 * (both + difference)), uh_0) + xh
+        vh_k = mm(adjoint(0.5 * (both - difference)), vh_0) + yh
+        known_v = to_u.complete(known_v, parts_v, k, vh_k)
+        known_u = to_v.complete(known_u, parts_u, k, uh_k)
+        return known_v, known_u, set_order(d, k, d_k)
 
-    d_0 = (jnp.eye(s.shape[-1], dtype=s.dtype) * rows).astype(u_0.dtype)
-    state = forward.start(v_0, order), backward.start(u_0, order), start(d_0, order)
-    (known_v, known_u, d), _ = lax.scan(one_order, state, jnp.arange(1, order + 1))
+    d_0 = (jnp.eye(s.shape[-1], dtype=s.dtype) * rows).astype(uh_0.dtype)
+    state = to_u.start(vh_0, order), to_v.start(uh_0, order), start(d_0, order)
+    known_v, known_u, d = each_order(one_order, state, order)
     return Triplets(known_u[0], d, known_v[0])
 
 
@@ -128,13 +129,17 @@ def svd_series(
     u_1, v_1 = u[..., :rank], v[..., :rank]
 
     def distinct(_: None) -> tuple[Array, Array, Array]:
-        inv_s = inv0(s, 0.0)[..., None, :]
+        inv_s = inv0(s, 0.0)[..., :, None]
         same = jnp.eye(rank, dtype=bool)
         found = triplet_series(
-            (a,), (u_1, s, v_1), same, 0.0, lambda g_u, g_v: (g_u * inv_s, g_v * inv_s)
+            (a,),
+            (adjoint(u_1), s, adjoint(v_1)),
+            same,
+            0.0,
+            lambda g_u, g_v: (g_u * inv_s, g_v * inv_s),
         )
-        u_full = _completed(found.u, u[..., rank:])
-        v_full = _completed(found.v, v[..., rank:])
+        u_full = _completed(adjoint(found.uh), u[..., rank:])
+        v_full = _completed(adjoint(found.vh), v[..., rank:])
         return u_full, real_diagonal(found.d), adjoint(v_full)
 
     def degenerate(_: None) -> tuple[Array, Array, Array]:
@@ -161,13 +166,12 @@ def _completed(x: Array, rest: Array) -> Array:
     if rest.shape[-1] == 0:
         return x
 
-    def one_order(y: Array, k: Array) -> tuple[Array, None]:
-        into = -mm(adjoint(on_top(x[1:])), on_top(past(y, k)[1:]))
-        # The sum is that of x[j]^H y[k - j] over j >= 1.
-        return set_order(y, k, mm(x[0], into) + mm(rest, overlap(y, k))), None
+    def one_order(y: Array, k: Array | int) -> Array:
+        into = -known_sum(lambda x, y: mm(adjoint(x), y), x, y, k)
+        return set_order(y, k, mm(x[0], into) + mm(rest, overlap(adjoint(y), k)))
 
     order = x.shape[0] - 1
-    y, _ = lax.scan(one_order, start(rest, order), jnp.arange(1, order + 1))
+    y = each_order(one_order, start(rest, order), order)
     return jnp.concatenate([x, y], axis=-1)
 
 

@@ -1,6 +1,7 @@
 """Rules of operations that are linear or bilinear in their operands, and of those that only move.
 
-A linear operation is applied to all coefficients at once, mapped over their axis.
+A linear operation is applied to all coefficients at once, mapped over their axis, or, if they are
+few, to one after the other: then the compiler sees no array of coefficients that has to be built.
 """
 
 from functools import partial
@@ -12,6 +13,7 @@ from jax import Array, lax
 from jax.extend.core import JaxprEqn
 
 from difflinalg._taylor import arithmetic as ta
+from difflinalg._taylor.convolution import WRITTEN_OUT
 from difflinalg._taylor.elementwise import choose, ranked
 from difflinalg._taylor.interpreter import evaluate, interpret_closed, shape_of
 from difflinalg._taylor.rules import rule
@@ -48,9 +50,15 @@ def _linear(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value]:
     axes = [0 if is_smooth_value(x) else None for x in inputs]
     operands = [full(x, order) if axis == 0 else x for x, axis in zip(inputs, axes, strict=True)]
 
+    if order <= WRITTEN_OUT:
+        parts = list(zip(operands, inputs, strict=True))
+        each = [
+            evaluate(equation, [x[k] if is_smooth_value(y) else x for x, y in parts])
+            for k in range(order + 1)
+        ]
+        return [Series(jnp.stack(coefficients)) for coefficients in zip(*each, strict=True)]
     single = jax.vmap(lambda *xs: evaluate(equation, xs), in_axes=tuple(axes))
-    outputs = single(*operands)
-    return [Series(x) for x in outputs]
+    return [Series(x) for x in single(*operands)]
 
 
 def is_smooth_value(x: Value) -> bool:
@@ -91,10 +99,34 @@ def _bilinear(equation: JaxprEqn, inputs: list[Value], order: int) -> list[Value
         return evaluate(equation, [x, y])[0]
 
     if isinstance(x, Series) and isinstance(y, Series):
+        contracting = equation.params.get("dimension_numbers", (((), ()),))[0]
+        if equation.primitive.name == "dot_general" and contracting[0]:
+            axes = contracting[0][0], contracting[1][0]
+            return [Series(_wide_products(op, axes, x.coefficients, y.coefficients))]
         return [Series(ta.cauchy(op, x.coefficients, y.coefficients))]
     if isinstance(x, Series):
         return [Series(jax.vmap(op, in_axes=(0, None))(x.coefficients, y))]
     return [Series(jax.vmap(op, in_axes=(None, 0))(x, full(y, order)))]
+
+
+def _wide_products(op: ta.Bilinear, axes: tuple[int, int], a: Array, b: Array) -> Array:
+    """The product of two series, order k by one contraction of `[a_0 .. a_k]`, `[b_k .. b_0]`.
+
+    Args:
+        op: a contraction.
+        axes: an axis of `a_k` and the one of `b_k` that is contracted with it.
+        a: coefficients.
+        b: coefficients.
+    """
+    return jnp.stack(
+        [
+            op(
+                jnp.concatenate(a[: k + 1], axis=axes[0]),
+                jnp.concatenate(b[k::-1], axis=axes[1]),
+            )
+            for k in range(a.shape[0])
+        ]
+    )
 
 
 @rule("sort")

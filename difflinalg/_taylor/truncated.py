@@ -19,11 +19,11 @@ from functools import partial
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, real_diagonal
+from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal
 from difflinalg._dense import eigh_trunc, svd_trunc
 from difflinalg._dense.truncation import Deflation, Truncation
-from difflinalg._taylor.convolution import Chain, set_order, start
-from difflinalg._taylor.singular import inner, overlap, triplet_series
+from difflinalg._taylor.convolution import Chain, each_order, inner_sum, set_order, start
+from difflinalg._taylor.singular import overlap, triplet_series
 
 
 def eigh_trunc_series(
@@ -42,50 +42,50 @@ def eigh_trunc_series(
     kept, deflation, origin = found
     deflation, origin = lax.stop_gradient((deflation, origin))
     w = kept.w
-    outside = partial(eigh_trunc.outside, a[0], kept, deflation, origin)
+
+    def outside(r: Array) -> Array:
+        return adjoint(eigh_trunc.outside(a[0], kept, deflation, origin, adjoint(r)))
+
     same = jnp.abs(w[:, None] - w[None, :]) <= deflation.cluster
-    d, v = pair_series(Chain((a,)), w, kept.v, same, outside, order)
+    d, vh = pair_series(a, w, adjoint(kept.v), same, outside)
+    v = adjoint(vh)
     guard = deflation.guard * deflation.kept
-    v = v.at[1:].multiply(guard) if order else v
+    v = later_times(v, guard) if order else v
     return eigh_trunc.Kept(real_diagonal(d) * deflation.kept, v), deflation, origin
 
 
 def pair_series(
-    operator: Chain,
-    w: Array,
-    v_0: Array,
-    same: Array,
-    outside: Callable[[Array], Array],
-    order: int,
+    a: Array, w: Array, vh_0: Array, same: Array, outside: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
-    """Series of `D`, shape `(K + 1, k, k)`, and of `V`, by the recurrence of the module.
+    """Series of `D`, shape `(K + 1, k, k)`, and of `V^H`, by the recurrence of the module.
 
     Args:
-        operator: `A(t)`, applied order by order.
+        a: the Hermitian series.
         w: the kept eigenvalues.
-        v_0: their vectors, shape `(n, k)`.
+        vh_0: their vectors as rows, shape `(k, n)`.
         same: shape `(k, k)`, the pairs of one cluster.
-        outside: solves for X from the right-hand side, shape `(n, k)`.
-        order: K.
+        outside: solves for `X^H` from the adjoint of the right-hand side, shape `(k, n)`.
     """
+    order = a.shape[0] - 1
+    operator = Chain((a,), mm)
     gap = w[None, :] - w[:, None]
     inverse = jnp.where(same, 0.0, inv0(gap, 0.0))
 
     def one_order(state, k):
         known, d = state
-        v = known[0]
+        vh = known[0]
         image, parts = operator.without(known, k)
-        r = image - inner(v, d, k)
-        t = mm(adjoint(v_0), r)
-        s = overlap(v, k)
+        r = image - inner_sum(mm, d, vh, k)
+        t = mm_adjoint(vh_0, r)
+        s = overlap(vh, k)
         p = jnp.where(same, s, inverse * t)
         d_k = herm(jnp.where(same, t - gap * s, jnp.zeros((), d.dtype)))
-        v_k = mm(v_0, p) + outside(r - mm(v_0, t))
-        return (operator.complete(known, parts, k, v_k), set_order(d, k, d_k)), None
+        vh_k = mm(adjoint(p), vh_0) + outside(r - mm(adjoint(t), vh_0))
+        return operator.complete(known, parts, k, vh_k), set_order(d, k, d_k)
 
-    d_0 = (jnp.eye(w.shape[0], dtype=w.dtype) * w).astype(v_0.dtype)
-    first = operator.start(v_0, order), start(d_0, order)
-    (known, d), _ = lax.scan(one_order, first, jnp.arange(1, order + 1))
+    d_0 = (jnp.eye(w.shape[0], dtype=w.dtype) * w).astype(vh_0.dtype)
+    state = operator.start(vh_0, order), start(d_0, order)
+    known, d = each_order(one_order, state, order)
     return d, known[0]
 
 
@@ -104,19 +104,21 @@ def svd_trunc_series(
     kept, *constants = svd_trunc.svd_trunc_core(first, spec, level + order)
     deflation, product = lax.stop_gradient(constants)
 
-    def outside(g_u: Array, g_v: Array) -> tuple[Array, Array]:
-        rows = adjoint(g_u), adjoint(g_v)
-        xh, yh = svd_trunc.outside(first, kept, deflation, product, *rows)
-        return adjoint(xh), adjoint(yh)
-
-    s = kept.s
+    # The product is needed for the value anyway; as a function of the factors it can be
+    # differentiated once more.
+    once = first if product is None else (mm(*first),)
+    outside = partial(svd_trunc.outside, once, kept, deflation, product)
+    uh, s, vh, _ = kept
     same = jnp.abs(s[:, None] - s[None, :]) <= deflation.cluster
-    frames = adjoint(kept.uh), s, adjoint(kept.vh)
-    found = triplet_series(factors, frames, same, deflation.floor, outside)
-    uh, core, vh = adjoint(found.u), found.d, adjoint(found.v)
+    uh, core, vh = triplet_series(factors, (uh, s, vh), same, deflation.floor, outside)
+    s = real_diagonal(core) * deflation.kept
     if order:
         guard = deflation.guard * deflation.kept
-        uh, vh = (x.at[1:].multiply(guard[:, None]) for x in (uh, vh))
-        core = core.at[1:].multiply(guard * guard[:, None])
-    s = real_diagonal(found.d) * deflation.kept
+        uh, vh = (later_times(x, guard[:, None]) for x in (uh, vh))
+        core = later_times(core, guard * guard[:, None])
     return svd_trunc.Kept(uh, s, vh, core), deflation, product
+
+
+def later_times(x: Array, factor: Array) -> Array:
+    """The series with every coefficient but the first multiplied by a constant."""
+    return jnp.concatenate([x[:1], x[1:] * factor])
