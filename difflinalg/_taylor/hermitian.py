@@ -148,8 +148,7 @@ def _split_further(
     """Levels 1 to K: eigenvalues, labels and frame of a spectrum with clusters."""
     order = a.shape[0] - 1
 
-    def one_level(state: Level, level: Array) -> tuple[Level, Array]:
-        b = jnp.concatenate([state.d[1:], jnp.zeros_like(state.d[:1])])
+    def split(state: Level, b: Array, level: Array) -> tuple[Level, Array]:
         values, w = _eigh_in_blocks(b[0], state.labels)
         b = _rotate(b, w)
         scale = rounding_scale(state.frame, a)[level]
@@ -161,6 +160,14 @@ def _split_further(
         blocks = _block_series_within(b, mu, labels, state.labels)
         frame = product(mm(state.frame, w), blocks.z)
         return Level(blocks.d, labels, frame), mu
+
+    def settled(state: Level, b: Array, _: Array) -> tuple[Level, Array]:
+        return state._replace(d=b), real_diagonal(b[0])
+
+    def one_level(state: Level, level: Array) -> tuple[Level, Array]:
+        b = jnp.concatenate([state.d[1:], jnp.zeros_like(state.d[:1])])
+        all_apart = jnp.all(jnp.diff(state.labels, axis=-1) > 0)
+        return lax.cond(all_apart, settled, split, state, b, level)
 
     last, values = lax.scan(one_level, first, jnp.arange(1, order + 1))
     return jnp.concatenate([mu[None], values]), last.labels, last.frame

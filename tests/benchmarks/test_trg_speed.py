@@ -1,4 +1,7 @@
-"""lnZ, energy and specific heat of TRG against a forward-only TRG in NumPy, in one run."""
+"""lnZ, energy and specific heat of TRG, in one run with what they are compared with.
+
+A TRG in NumPy, forward only, and nested forward mode of the same function.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -63,3 +66,21 @@ def test_value_energy_and_specific_heat(benchmark, chi):
     value = run()[0][0]
     assert abs(value / numpy_trg(COUPLING, chi, STEPS) - 1.0) < 1e-12
     benchmark(run)
+
+
+@pytest.mark.parametrize("chi", [16, 24])
+@pytest.mark.benchmark(group="TRG, 20 steps")
+def test_nested_forward_mode(benchmark, chi):
+    example = load_example()
+
+    def log_z(k):
+        return example.log_partition_per_site(example.ising_tensor(k), chi, STEPS)
+
+    def slope(k):
+        return jax.jvp(log_z, (k,), (jnp.ones_like(k),))
+
+    run = jax.jit(lambda k: jax.jvp(slope, (k,), (jnp.ones_like(k),)))
+    (_, (_, heat)) = run(jnp.asarray(COUPLING))
+    expected = example.thermodynamics(jnp.array([COUPLING]), chi, STEPS)[2] / COUPLING**2
+    assert abs(heat / expected[0] - 1.0) < 1e-8
+    benchmark(lambda: jax.block_until_ready(run(jnp.asarray(COUPLING))))
