@@ -92,8 +92,9 @@ def tolerances(dtype):
     return {"value": 1e-13, "fwd": 1e-12, "rev": 1e-12, "fwd-rev": 1e-10, "rev-rev": 1e-10}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [*((SHAPES[0], dtype) for dtype in DTYPES), (SHAPES[1], jnp.float64)]
+)
 def test_iteration_full_path_and_sliced_decomposition_agree_to_second_order(shape, dtype):
     given = (decaying(shape, dtype), *weights(shape, dtype), random_array(3, shape, dtype))
     double = jnp.complex128 if dtype == jnp.complex128 else jnp.float64
