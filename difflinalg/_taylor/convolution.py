@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import HIGHEST, mm
+from difflinalg._core.algebra import HIGHEST, herm, mm, mm_adjoint
 
 WRITTEN_OUT = 2  # the highest order of which the coefficients are treated one by one
 State = TypeVar("State")
@@ -49,11 +49,6 @@ def on_top(x: Array) -> Array:
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])
 
 
-def convolve(a: Array, x: Array, k: Array | int) -> Array:
-    """The sum over `j >= 1` of `a[j] x[k - j]`, one product of matrices."""
-    return mm(side_by_side(a[1:]), on_top(past(x, k)[1:]))
-
-
 def known_sum(times: Product, a: Array, b: Array, k: Array | int) -> Array:
     """The sum over `1 <= j <= k` of `times(a[j], b[k - j])`."""
     if isinstance(k, int):
@@ -66,6 +61,11 @@ def inner_sum(times: Product, a: Array, b: Array, k: Array | int) -> Array:
     if isinstance(k, int):
         return _total(times, a, b, [(j, k - j) for j in range(1, k)])
     return known_sum(times, a, b.at[0].set(0.0), k)
+
+
+def overlap(xh: Array, k: Array | int) -> Array:
+    """The Hermitian part of `X[0]^H X[k]` that makes the rows of `xh = X^H` orthonormal."""
+    return herm(-0.5 * inner_sum(mm_adjoint, xh, xh, k))
 
 
 def _total(times: Product, a: Array, b: Array, pairs: list[tuple[int, int]]) -> Array:

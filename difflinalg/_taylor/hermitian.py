@@ -26,7 +26,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, real_diagonal
+from difflinalg._core import tolerances
+from difflinalg._core.algebra import adjoint, herm, inv0, mm, real_diagonal, skew
 from difflinalg._dense.eigh import eigh_core, gap_scale
 from difflinalg._taylor.clusters import (
     boundaries,
@@ -34,7 +35,15 @@ from difflinalg._taylor.clusters import (
     rounding_scale,
     same_label,
 )
-from difflinalg._taylor.convolution import convolve, on_top, past, product, set_order, start
+from difflinalg._taylor.convolution import (
+    each_order,
+    inner_sum,
+    known_sum,
+    overlap,
+    product,
+    set_order,
+    start,
+)
 
 
 class Blocks(NamedTuple):
@@ -57,26 +66,18 @@ def block_series(b: Array, mu: Array, same: Array) -> Blocks:
     inverse = jnp.where(same, 0.0, inv0(gap, 0.0))
     identity = jnp.broadcast_to(jnp.eye(n, dtype=b.dtype), b.shape[1:])
 
-    def one_order(known: Blocks, k: Array) -> tuple[Blocks, None]:
+    def one_order(known: Blocks, k: Array | int) -> Blocks:
         z, d = known
-        r = convolve(b, z, k) - _inner(z, d, k)
-        s = herm(-0.5 * _inner_adjoint(z, k))
-        z_k = jnp.where(same, s, inverse * r)
+        r = known_sum(mm, b, z, k) - inner_sum(mm, z, d, k)
+        s = overlap(adjoint(z), k)
+        # The Hermitian part is S for all pairs; so taken, Z is unitary also where r over a small
+        # gap is noise.
+        z_k = s + skew(inverse * r)
         d_k = herm(jnp.where(same, r - gap * s, jnp.zeros((), b.dtype)))
-        return Blocks(set_order(z, k, z_k), set_order(d, k, d_k)), None
+        return Blocks(set_order(z, k, z_k), set_order(d, k, d_k))
 
     first = Blocks(start(identity, order), start(identity * mu[..., None, :], order))
-    return lax.scan(one_order, first, jnp.arange(1, order + 1))[0]
-
-
-def _inner(x: Array, d: Array, k: Array) -> Array:
-    """The sum over `1 <= j < k` of `x[j] d[k - j]`; the coefficient k of `d` is still zero."""
-    return convolve(x, d.at[0].set(0.0), k)
-
-
-def _inner_adjoint(x: Array, k: Array) -> Array:
-    """The sum over `1 <= j < k` of `x[j]^H x[k - j]`; the coefficient k of `x` is still zero."""
-    return mm(adjoint(on_top(x[1:])), on_top(past(x.at[0].set(0.0), k)[1:]))
+    return each_order(one_order, first, order)
 
 
 def eigh_series(
@@ -118,11 +119,21 @@ def frame_series(
     b = _rotate(herm(a), v)
     order = a.shape[0] - 1
     # What couples a pair by way of other states does not count: it is taken out first.
-    may = same_label(labels_of(boundaries(b, w, scale, order, cluster_rtol)))
-    ends = boundaries(block_series(b, w, may).d, w, scale, order, cluster_rtol, may)
+    at_most = labels_of(boundaries(b, w, scale, order, cluster_rtol))
+    mean = mean_in_cluster(w, at_most)
+    equal = jnp.abs(w - mean) <= tolerances.cluster_rtol(w.dtype) * scale[..., None]
+    mu = jnp.where(equal, mean, w)
+    blocks = block_series(b, mu, same_label(at_most))
+    ends = boundaries(blocks.d, w, scale, order, cluster_rtol, same_label(at_most))
     labels = labels_of(ends)
-    mu = mean_in_cluster(w, labels)
-    blocks = block_series(b, mu, same_label(labels))
+
+    def again() -> tuple[Array, Blocks]:
+        mu = mean_in_cluster(w, labels)
+        return mu, block_series(b, mu, same_label(labels))
+
+    # A second time only if a near pair that is not equal is in a cluster, or has left one.
+    is_final = jnp.all((labels == at_most) & (mu == mean))
+    mu, blocks = lax.cond(is_final, lambda: (mu, blocks), again)
     frame = mm(v, blocks.z)
 
     def distinct(_: None) -> tuple[Array, Array, Array]:

@@ -31,9 +31,16 @@ from difflinalg._core.tolerances import rank_rtol
 from difflinalg._dense import expm, sqrtm
 from difflinalg._dense.matrix_function import MatrixFunction, frechet_derivative, matrix_function
 from difflinalg._dense.sylvester import SchurFactors, sylvester
-from difflinalg._taylor.convolution import each_order, inner_sum, past, product, set_order, start
+from difflinalg._taylor.convolution import (
+    each_order,
+    inner_sum,
+    overlap,
+    past,
+    product,
+    set_order,
+    start,
+)
 from difflinalg._taylor.linear import solve_orders
-from difflinalg._taylor.singular import overlap
 
 
 def toeplitz(a: Array) -> Array:

@@ -37,6 +37,7 @@ from difflinalg._taylor.convolution import (
     each_order,
     inner_sum,
     known_sum,
+    overlap,
     set_order,
     start,
 )
@@ -51,11 +52,6 @@ class Triplets(NamedTuple):
     uh: Array  # (K + 1, ..., r, m)
     d: Array  # (K + 1, ..., r, r)
     vh: Array  # (K + 1, ..., r, n)
-
-
-def overlap(xh: Array, k: Array | int) -> Array:
-    """The Hermitian part of `X[0]^H X[k]` that makes the rows of `xh = X^H` orthonormal."""
-    return herm(-0.5 * inner_sum(mm_adjoint, xh, xh, k))
 
 
 def triplet_series(

@@ -22,8 +22,8 @@ from jax import Array, lax
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal
 from difflinalg._dense import eigh_trunc, svd_trunc
 from difflinalg._dense.truncation import Deflation, Truncation
-from difflinalg._taylor.convolution import Chain, each_order, inner_sum, set_order, start
-from difflinalg._taylor.singular import overlap, triplet_series
+from difflinalg._taylor.convolution import Chain, each_order, inner_sum, overlap, set_order, start
+from difflinalg._taylor.singular import triplet_series
 
 
 def eigh_trunc_series(
