@@ -44,18 +44,22 @@ def spread(
     dtype = values.dtype
     anchored = jnp.concatenate([jnp.zeros_like(values[..., :1]), values], axis=-1)
     x = lax.stop_gradient(anchored if from_zero else values)
+    scale = lax.stop_gradient(scale)
     gaps = jnp.diff(x, axis=-1)
     if cluster_rtol is None:
         cluster_rtol = tolerances.cluster_rtol(dtype, level)
     close = gaps <= cluster_rtol * scale
-    delta = tolerances.spread_rtol(dtype, level, _cluster_size(close).astype(dtype)) * scale
-    moved = jnp.cumsum(jnp.where(close, jnp.maximum(delta - gaps, 0.0), 0.0), axis=-1)
-    moved = jnp.concatenate([jnp.zeros_like(x[..., :1]), moved], axis=-1)
-    reach = 2 * x.shape[-1] * tolerances.spread_rtol(dtype, level) * scale
-    shift = moved - _middle_of_group(moved, gaps > reach, from_zero)
-    if from_zero:
-        shift = shift[..., 1:]
-    return values + lax.stop_gradient(shift)
+
+    def shift() -> Array:
+        delta = tolerances.spread_rtol(dtype, level, _cluster_size(close).astype(dtype)) * scale
+        moved = jnp.cumsum(jnp.where(close, jnp.maximum(delta - gaps, 0.0), 0.0), axis=-1)
+        moved = jnp.concatenate([jnp.zeros_like(x[..., :1]), moved], axis=-1)
+        reach = 2 * x.shape[-1] * tolerances.spread_rtol(dtype, level) * scale
+        shift = moved - _middle_of_group(moved, gaps > reach, from_zero)
+        return shift[..., 1:] if from_zero else shift
+
+    # Scans of a short vector are dozens of small loops, and most spectra have no cluster.
+    return values + lax.cond(jnp.any(close), shift, lambda: jnp.zeros_like(values))
 
 
 def _cluster_size(close: Array) -> Array:
