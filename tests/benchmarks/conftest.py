@@ -2,7 +2,7 @@
 
 import os
 
-# The tests do without LLVM's optimisation; XLA reads its flags when it first compiles.
-os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(
-    "--xla_backend_optimization_level=0", "", 1
-)
+# The tests do without LLVM's optimisation; XLA reads its flags when it first compiles. Only
+# blanks would be the name of a file to it.
+FLAG = "--xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(FLAG, "", 1).strip()

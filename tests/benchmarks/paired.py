@@ -21,7 +21,7 @@ def compare(benchmark, title, ours, peer, *args, seconds=3.0, least=20):
 
     for run in (ours, peer):
         timed(run)  # compiles
-    rounds = max(least, int(seconds / (timed(ours) + timed(peer))))
+    rounds = int(np.clip(seconds / (timed(ours) + timed(peer)), least, 2000))
     theirs, rounds_begun = [], []
 
     def before():
