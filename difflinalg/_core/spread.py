@@ -32,8 +32,10 @@ def spread(
             the distances grow as `tolerances.cluster_rtol` and `spread_rtol` say.
         cluster_rtol: the gap, relative to `scale`, up to which values are one cluster; by default
             `tolerances.cluster_rtol`.
-        from_zero: the values are singular values; 0 counts as a member that does not move, so
-            that zero singular values become positive.
+        from_zero: the values are singular values, and the rule divides by their sums too. Those
+            at zero become positive: with their mirror images, `+s` and `-s` are the eigenvalues
+            of `[[0, A], [A^H, 0]]`, they are one cluster around zero, which does not move. So the
+            first is moved to `delta / 2`, as close as its distance from its image allows.
 
     Returns:
         The values, shape `(..., n)`, ascending. Gaps that exceed the tolerance do not shrink,
@@ -44,18 +46,28 @@ def spread(
     dtype = values.dtype
     anchored = jnp.concatenate([jnp.zeros_like(values[..., :1]), values], axis=-1)
     x = lax.stop_gradient(anchored if from_zero else values)
+    scale = lax.stop_gradient(scale)
     gaps = jnp.diff(x, axis=-1)
     if cluster_rtol is None:
         cluster_rtol = tolerances.cluster_rtol(dtype, level)
     close = gaps <= cluster_rtol * scale
-    delta = tolerances.spread_rtol(dtype, level, _cluster_size(close).astype(dtype)) * scale
-    moved = jnp.cumsum(jnp.where(close, jnp.maximum(delta - gaps, 0.0), 0.0), axis=-1)
-    moved = jnp.concatenate([jnp.zeros_like(x[..., :1]), moved], axis=-1)
-    reach = 2 * x.shape[-1] * tolerances.spread_rtol(dtype, level) * scale
-    shift = moved - _middle_of_group(moved, gaps > reach, from_zero)
-    if from_zero:
-        shift = shift[..., 1:]
-    return values + lax.stop_gradient(shift)
+
+    def shift() -> Array:
+        size = _cluster_size(close)
+        if from_zero:
+            at_zero = jnp.cumsum(~close, axis=-1) == 0
+            size = jnp.where(at_zero, 2 * (size - 1), size)
+        delta = tolerances.spread_rtol(dtype, level, size.astype(dtype)) * scale
+        if from_zero:
+            delta = jnp.concatenate([0.5 * delta[..., :1], delta[..., 1:]], axis=-1)
+        moved = jnp.cumsum(jnp.where(close, jnp.maximum(delta - gaps, 0.0), 0.0), axis=-1)
+        moved = jnp.concatenate([jnp.zeros_like(x[..., :1]), moved], axis=-1)
+        reach = 2 * x.shape[-1] * tolerances.spread_rtol(dtype, level) * scale
+        shift = moved - _middle_of_group(moved, gaps > reach, from_zero)
+        return shift[..., 1:] if from_zero else shift
+
+    # Scans of a short vector are dozens of small loops, and most spectra have no cluster.
+    return values + lax.cond(jnp.any(close), shift, lambda: jnp.zeros_like(values))
 
 
 def _cluster_size(close: Array) -> Array:

@@ -173,7 +173,7 @@ def trust_factor() -> float:
 
 
 def regular_limit(dtype: DTypeLike) -> float:
-    """Condition number, in the infinity norm, up to which an adjugate is taken from the inverse.
+    """Condition number, in the Frobenius norm, up to which an adjugate is taken from the inverse.
 
     `eps^(-1/2)`: the inverse by LU then has half of the digits at least; beyond, the singular
     value decomposition gives the adjugate with an error of order epsilon of its norm, or the

@@ -59,7 +59,7 @@ def det(a: ArrayLike) -> Array:
     Cost:
         O(n^3), one LU factorisation; a gradient takes the inverse as well, and an SVD if a matrix
         of the stack is singular or its condition number exceeds 1/sqrt(eps). Higher orders always
-        take an SVD. Reverse mode keeps the adjugate only.
+        take an SVD. Reverse mode keeps the cofactors only.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -135,30 +135,36 @@ def det_core(a: Array) -> Array:
 @det_core.defjvp
 def _det_core_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    value, adjugate = det_adjugate_core(a)
-    return value, jnp.sum(jnp.swapaxes(adjugate, -1, -2) * a_dot, axis=(-1, -2))
+    value, cofactors = det_cofactors_core(a)
+    return value, jnp.sum(cofactors * a_dot, axis=(-1, -2))
 
 
 @operation()
-def det_adjugate_core(a: Array) -> tuple[Array, Array]:
-    """The determinant and the adjugate of matrices that need not be regular."""
+def det_cofactors_core(a: Array) -> tuple[Array, Array]:
+    """The determinant and the cofactors, `adj(A)^T`, of matrices that need not be regular.
+
+    The transpose of a column-major inverse is row-major: it costs nothing, and what is added to
+    the factorisation and the two solves is little more than one pass over the matrix.
+    """
     lu, pivots, permutation = lax.linalg.lu(a)
     sign, log = sign_log_of_lu(lu, pivots)
     permuted = (permutation[..., :, None] == jnp.arange(a.shape[-1])).astype(a.dtype)
     half = lax.linalg.triangular_solve(lu, permuted, left_side=True, lower=True, unit_diagonal=True)
     inverse = lax.linalg.triangular_solve(lu, half, left_side=True, lower=False)
-    size, norm = (jnp.max(jnp.sum(jnp.abs(x), axis=-1), axis=-1) for x in (inverse, a))
-    regular = size * norm < tolerances.regular_limit(a.dtype)
+    size, norm = (jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-1, -2)) for x in (inverse, a))
+    # Not finite, because a square overflows, is not regular either.
+    regular = jnp.sqrt(size) * jnp.sqrt(norm) < tolerances.regular_limit(a.dtype)
     # det(A) may underflow where the product with the inverse does not.
     root = jnp.exp(0.5 * log).astype(a.dtype)
-    adjugate = (inverse * root[..., None, None]) * (sign * root)[..., None, None]
-    adjugate = repair_where(adjugate_by_svd, ~regular, adjugate, a)
-    return sign * jnp.exp(log).astype(sign.dtype), adjugate
+    cofactors = jnp.swapaxes(inverse, -1, -2)
+    cofactors = (cofactors * root[..., None, None]) * (sign * root)[..., None, None]
+    cofactors = repair_where(cofactors_by_svd, ~regular, cofactors, a)
+    return sign * jnp.exp(log).astype(sign.dtype), cofactors
 
 
-@det_adjugate_core.defjvp
-def _det_adjugate_core_jvp(primals, tangents):
-    return jax.jvp(det_adjugate_in_blocks, primals, tangents)
+@det_cofactors_core.defjvp
+def _det_cofactors_core_jvp(primals, tangents):
+    return jax.jvp(det_cofactors_in_blocks, primals, tangents)
 
 
 @operation(statics=1)
@@ -182,13 +188,13 @@ def _slogdet_core_jvp(by_qr, primals, tangents):
 def sign_log_of_lu(lu: Array, pivots: Array) -> tuple[Array, Array]:
     """Sign and logarithm of the modulus of a determinant from LAPACK's factors."""
     diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
-    swaps = jnp.sum(pivots != jnp.arange(pivots.shape[-1]), axis=-1)
-    sign = jnp.prod(jnp.sign(diagonal), axis=-1) * jnp.where(swaps % 2 == 1, -1.0, 1.0)
-    return sign.astype(lu.dtype), jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1)
+    swapped = pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype)
+    signs = jnp.sign(diagonal) * jnp.where(swapped, -1.0, 1.0).astype(lu.dtype)
+    return jnp.prod(signs, axis=-1), jnp.sum(jnp.log(jnp.abs(diagonal)), axis=-1)
 
 
-def adjugate_by_svd(a: Array) -> Array:
-    """`adj(A)` from the singular value decomposition, for any A."""
+def cofactors_by_svd(a: Array) -> Array:
+    """`adj(A)^T` from the singular value decomposition, for any A."""
     u, s, vh = jnp.linalg.svd(a, full_matrices=False)
     log = jnp.log(s)
     # Sums over all other members: what stands before a member and what stands after it.
@@ -197,11 +203,11 @@ def adjugate_by_svd(a: Array) -> Array:
     after = jnp.cumsum(log[..., ::-1], axis=-1)[..., ::-1]
     after = jnp.concatenate([after[..., 1:], zero], axis=-1)
     products = _phase(u, vh)[..., None] * jnp.exp(before + after).astype(a.dtype)
-    return mm(adjoint(vh) * products[..., None, :], adjoint(u))
+    return mm(jnp.conj(u) * products[..., None, :], jnp.conj(vh))
 
 
-def det_adjugate_in_blocks(a: Array) -> tuple[Array, Array]:
-    """`det(A)` and `adj(A)` by the formulas in blocks, differentiable where A is singular."""
+def det_cofactors_in_blocks(a: Array) -> tuple[Array, Array]:
+    """`det(A)` and `adj(A)^T` by the formulas in blocks, differentiable where A is singular."""
     point = lax.stop_gradient(a)
     u, s, vh = jnp.linalg.svd(point, full_matrices=False)
     head = lax.stop_gradient(lifted(s[..., :-BLOCK], a, 0))
@@ -226,7 +232,7 @@ def det_adjugate_in_blocks(a: Array) -> tuple[Array, Array]:
     rows = [jnp.concatenate(row, axis=-1) for row in (upper, lower)]
     factor = _phase(u, vh) * det_11
     adj_m = factor[..., None, None] * jnp.concatenate(rows, axis=-2)
-    return factor * det_c, mm(adjoint(vh), adj_m, adjoint(u))
+    return factor * det_c, jnp.swapaxes(mm(adjoint(vh), adj_m, adjoint(u)), -1, -2)
 
 
 @operation(statics=1)

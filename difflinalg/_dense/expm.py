@@ -129,10 +129,10 @@ class Exponential:
         """`exp(A)` of a single matrix."""
         if a.shape[-1] == 0:
             return a
-        scale = balancing(lax.stop_gradient(a))
+        scale, norm = balancing(lax.stop_gradient(a))
         ratio = scale[None, :] / scale[:, None]
         balanced = a * ratio.astype(a.dtype)
-        squarings = count_squarings(lax.stop_gradient(balanced))
+        squarings = count_squarings(norm)
         power = _pade(scaled(balanced, -squarings), self.upper_triangular)
         power = lax.fori_loop(0, squarings, lambda _, x: mm(x, x), power)
         result = power / ratio.astype(a.dtype)
@@ -142,7 +142,7 @@ class Exponential:
 
     def frechet(self, a: Array, e: Array) -> Array:
         """`L(A, E)`: forward mode through the loop of `value`."""
-        # The transposed derivative is that at a lower triangular matrix.
+        # E may be full where A is triangular.
         general = Exponential(False, self.max_squarings)
         return jax.jvp(general.value, (a,), (e,))[1]
 
@@ -151,13 +151,15 @@ class Exponential:
         return self
 
 
-def balancing(a: Array) -> Array:
-    """Powers of two, shape `(n,)`, for which `a[i, j] d[j] / d[i]` is balanced."""
-    magnitude = jnp.abs(a) * (1.0 - jnp.eye(a.shape[-1], dtype=a.real.dtype))
+def balancing(a: Array) -> tuple[Array, Array]:
+    """Powers of two, shape `(n,)`, for which `a[i, j] d[j] / d[i]` is balanced, and its 1-norm."""
+    magnitude = jnp.abs(a)
+    off_diagonal = magnitude * (1.0 - jnp.eye(a.shape[-1], dtype=magnitude.dtype))
+    norm = jnp.max(jnp.sum(magnitude, axis=0))
 
     def sweep(state):
         d, _, count = state
-        scaled = magnitude * (d[None, :] / d[:, None])
+        scaled = off_diagonal * (d[None, :] / d[:, None])
         column, row = jnp.sum(scaled, axis=0), jnp.sum(scaled, axis=1)
         usable = (column > 0) & (row > 0) & jnp.isfinite(column) & jnp.isfinite(row)
         ratio = jnp.where(usable, row, 1.0) / jnp.where(usable, column, 1.0)
@@ -166,22 +168,23 @@ def balancing(a: Array) -> Array:
         new = d * jnp.exp2(exponent)
         return new, jnp.any(exponent != 0), count + 1
 
+    def balanced():
+        start = (jnp.ones(a.shape[-1], magnitude.dtype), True, 0)
+        d, _, _ = lax.while_loop(lambda s: s[1] & (s[2] < BALANCING_SWEEPS), sweep, start)
+        new = jnp.max(jnp.sum(magnitude * (d[None, :] / d[:, None]), axis=0))
+        helps = new < 0.5 * norm
+        return jnp.where(helps, d, 1.0), jnp.where(helps, new, norm)
+
     # Where no squaring is needed anyway there is nothing to gain.
-    start = (jnp.ones(a.shape[-1], a.real.dtype), count_squarings(a) > 0, 0)
-    d, _, _ = lax.while_loop(lambda s: s[1] & (s[2] < BALANCING_SWEEPS), sweep, start)
-    helps = _norm(magnitude * (d[None, :] / d[:, None])) < 0.5 * _norm(magnitude)
-    return jnp.where(helps, d, 1.0)
+    ones = jnp.ones(a.shape[-1], magnitude.dtype)
+    return lax.cond(count_squarings(norm) > 0, balanced, lambda: (ones, norm))
 
 
-def _norm(a: Array) -> Array:
-    return jnp.max(jnp.sum(jnp.abs(a), axis=0))
-
-
-def count_squarings(a: Array) -> Array:
-    """The least s for which the Pade approximant of `a / 2^s` is accurate."""
-    theta = THETA_7 if jnp.finfo(a.dtype).bits == 32 else THETA_13
-    norm = _norm(a) / theta
-    exponent = jnp.ceil(jnp.log2(jnp.where(jnp.isfinite(norm), jnp.maximum(norm, 1.0), 1.0)))
+def count_squarings(norm: Array) -> Array:
+    """The least s for which the Pade approximant is accurate at this norm over `2^s`."""
+    theta = THETA_7 if jnp.finfo(norm.dtype).bits == 32 else THETA_13
+    excess = norm / theta
+    exponent = jnp.ceil(jnp.log2(jnp.where(jnp.isfinite(excess), jnp.maximum(excess, 1.0), 1.0)))
     return exponent.astype(jnp.int32)
 
 

@@ -5,9 +5,10 @@ square A (Higham 2008, theorem 3.6; Mathias 1996):
 
     f([[A, E], [0, A]]) = [[f(A), L(A, E)], [0, f(A)]]
 
-L is linear in E, with the transpose `L(A, .)^T = L(A^T, .)`, because `f(A^T) = f(A)^T`. Its own
-derivative with respect to A in the direction D is the second one, symmetric in E and D, hence
-again a first derivative, of a matrix of twice the size:
+L is linear in E. Because `f(A^T) = f(A)^T`, its transpose takes W to `L(A^T, W) = L(A, W^T)^T`; the
+second form is evaluated at the matrix of the value, so that a compiler finds what both have in
+common. The derivative of L with respect to A in the direction D is the second one, symmetric in E
+and D, hence again a first derivative, of a matrix of twice the size:
 
     L([[A, E], [0, A]], [[D, 0], [0, D]])  holds  L2(A, E, D)  in its upper right block
 
@@ -93,7 +94,7 @@ def _frechet_derivative_jvp(f, primals, tangents):
 
 @frechet_derivative.deftranspose
 def _frechet_derivative_transpose(f, a, cotangent):
-    return frechet_derivative(a.T, cotangent, f)
+    return frechet_derivative(a, cotangent.T, f).T
 
 
 def block_triangular(a: Array, e: Array | None) -> Array:

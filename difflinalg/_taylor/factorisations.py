@@ -20,8 +20,8 @@ from jax.extend.core import JaxprEqn
 
 from difflinalg._core.algebra import adjoint, diagonal_matrix, mm
 from difflinalg._dense.det import (
-    det_adjugate_core,
-    det_adjugate_in_blocks,
+    det_cofactors_core,
+    det_cofactors_in_blocks,
     det_core,
     lifted,
     slogdet_core,
@@ -147,7 +147,7 @@ def _qr_core(a: Value, complete: bool, *, order: int) -> tuple[Value, Value]:
 @operation_rule(det_core)
 def _det_core(a: Value, *, order: int) -> Value:
     """By the formula in blocks, which also holds where the matrix is singular."""
-    (value,) = composite(lambda a: det_adjugate_in_blocks(a)[0], a, order=order)
+    (value,) = composite(lambda a: det_cofactors_in_blocks(a)[0], a, order=order)
     return Series(full(value, order).at[0].set(det_core(primal(a))))
 
 
@@ -185,9 +185,9 @@ def _slope_of_log_det(a: Array) -> Array:
     return jnp.stack(rates)
 
 
-@operation_rule(det_adjugate_core)
-def _det_adjugate_core(a: Value, *, order: int) -> list[Value]:
-    return composite(det_adjugate_in_blocks, a, order=order)
+@operation_rule(det_cofactors_core)
+def _det_cofactors_core(a: Value, *, order: int) -> list[Value]:
+    return composite(det_cofactors_in_blocks, a, order=order)
 
 
 @operation_rule(two_norm_core)

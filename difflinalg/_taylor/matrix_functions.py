@@ -83,11 +83,11 @@ def _series_exponential(a: Array, f: expm.Exponential) -> Array:
     """The series of `exp(A(t))`, shape `(K + 1, n, n)`."""
     if a.shape[-1] == 0:
         return a
-    scale = expm.balancing(lax.stop_gradient(a[0]))
+    scale, norm = expm.balancing(lax.stop_gradient(a[0]))
     ratio = (scale[None, :] / scale[:, None]).astype(a.dtype)
     balanced = a * ratio
     # One more than the value needs: derivatives of the approximant are less accurate.
-    squarings = expm.count_squarings(lax.stop_gradient(balanced[0])) + 1
+    squarings = expm.count_squarings(norm) + 1
     power = _pade(expm.scaled(balanced, -squarings))
     power = lax.fori_loop(0, squarings, lambda _, x: product(x, x), power) / ratio
     if f.max_squarings is not None:

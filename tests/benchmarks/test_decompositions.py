@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from paired import compare
 
 from difflinalg import linalg
 
@@ -30,19 +31,11 @@ def decaying(dtype):
     return jnp.asarray((u * 0.85 ** np.arange(SIZE)) @ vh)
 
 
-RUNS = {
-    "svd": lambda a: linalg.svd(a, full_matrices=False),
-    "svd, gradient of a loss": jax.value_and_grad(loss),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
-def test_svd(benchmark, name, dtype):
-    benchmark.group = f"svd, n = {SIZE}, {np.dtype(dtype).name}"
-    run, a = jax.jit(RUNS[name]), matrix(dtype)
-    jax.block_until_ready(run(a))
-    benchmark(lambda: jax.block_until_ready(run(a)))
+def test_value_and_gradient_of_svd_against_the_decomposition(benchmark, dtype):
+    title = f"svd, n = {SIZE}, {np.dtype(dtype).name}"
+    decomposition = lambda a: linalg.svd(a, full_matrices=False)  # noqa: E731
+    compare(benchmark, title, jax.value_and_grad(loss), decomposition, matrix(dtype), seconds=6.0)
 
 
 TRUNCATED = {

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from paired import compare
 
 from difflinalg import linalg
 from difflinalg.scipy import linalg as scipy_linalg
@@ -40,29 +41,21 @@ LOSSES = {
 }
 
 
-def namespace(library, name):
-    if name == "expm":
-        return {"jax": jax.scipy.linalg, "difflinalg": scipy_linalg}[library]
-    return {"jax": jnp.linalg, "difflinalg": linalg}[library]
+NAMESPACES = {"expm": (scipy_linalg, jax.scipy.linalg)}
 
 
-@pytest.mark.parametrize("library", ["jax", "difflinalg"])
+def with_gradient(la, name):
+    return jax.value_and_grad(lambda a: LOSSES[name](la, a))
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", LOSSES)
-def test_value_and_gradient(benchmark, name, n, library):
-    la = namespace(library, name)
-    if not hasattr(la, name):
-        pytest.skip(f"{library} has no {name}")
-    benchmark.group = f"{name}, n = {n}"
-    run, a = jax.jit(jax.value_and_grad(lambda x: LOSSES[name](la, x))), jnp.asarray(matrix(n, n))
-    jax.block_until_ready(run(a))
-    benchmark(lambda: jax.block_until_ready(run(a)))
+def test_value_and_gradient_against_jax(benchmark, name, n):
+    ours, peer = NAMESPACES.get(name, (linalg, jnp.linalg))
+    runs = with_gradient(ours, name), with_gradient(peer, name)
+    compare(benchmark, f"{name}, n = {n}", *runs, jnp.asarray(matrix(n, n)))
 
 
-@pytest.mark.parametrize("library", ["jax", "difflinalg"])
-def test_gradient_of_the_spectral_norm(benchmark, library):
-    benchmark.group = "norm(a, 2), 200 x 400, gradient"
-    la = namespace(library, "norm")
-    run, a = jax.jit(jax.grad(lambda x: la.norm(x, 2))), jnp.asarray(matrix(200, 400))
-    jax.block_until_ready(run(a))
-    benchmark(lambda: jax.block_until_ready(run(a)))
+def test_gradient_of_the_spectral_norm_against_jax(benchmark):
+    runs = (jax.grad(lambda a, la=la: la.norm(a, 2)) for la in (linalg, jnp.linalg))
+    compare(benchmark, "norm(a, 2), 200 x 400, gradient", *runs, jnp.asarray(matrix(200, 400)))

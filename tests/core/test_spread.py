@@ -80,10 +80,10 @@ def test_neighbour_of_a_cluster_is_not_overtaken():
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_zero_singular_values_become_positive_and_zero_stays_the_anchor(level):
-    delta, triple = (spread_rtol(jnp.float64, level, size) for size in (2, 3))
+def test_zero_singular_values_and_their_images_are_equally_spaced_around_zero(level):
+    delta, images = (spread_rtol(jnp.float64, level, size) for size in (2, 4))
     got = moved([0.0, 0.0, 0.5, 1.0], level, from_zero=True)
-    np.testing.assert_allclose(got[:2], [triple, 2 * triple], rtol=1e-12)
+    np.testing.assert_allclose(got[:2], [0.5 * images, 1.5 * images], rtol=1e-12)
     np.testing.assert_array_equal(got[2:], [0.5, 1.0])
     positive = moved([0.5, 0.5, 1.0], level, from_zero=True)
     np.testing.assert_allclose(positive[1] - positive[0], delta, rtol=1e-6)
@@ -133,7 +133,7 @@ def test_empty_spectrum_is_returned(shape):
 def test_single_value_does_not_move_unless_it_is_a_zero_singular_value():
     assert moved([0.0])[0] == 0.0
     assert moved([2.0], from_zero=True)[0] == 2.0
-    assert moved([0.0], from_zero=True)[0] == spread_rtol(jnp.float64, 0)
+    assert moved([0.0], from_zero=True)[0] == 0.5 * spread_rtol(jnp.float64, 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

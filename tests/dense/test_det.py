@@ -7,7 +7,7 @@ import pytest
 
 from difflinalg import linalg
 from difflinalg._core import tolerances
-from difflinalg._dense.det import adjugate_by_svd, det_adjugate_in_blocks, lifted
+from difflinalg._dense.det import cofactors_by_svd, det_cofactors_in_blocks, lifted
 
 DTYPES = [jnp.float32, jnp.float64, jnp.complex64, jnp.complex128]
 N = 6
@@ -117,11 +117,11 @@ def test_hessian_is_exact_in_all_nestings():
             np.testing.assert_allclose(hessian, expected, atol=1e-12 * np.max(values) ** 3)
 
 
-def test_adjugate_from_blocks_and_from_the_svd_agree():
+def test_cofactors_from_blocks_and_from_the_svd_agree():
     a = with_ranks(N, RANKS, np.complex128)
-    value, adjugate = jax.jit(det_adjugate_in_blocks)(a)
+    value, adjugate = jax.jit(det_cofactors_in_blocks)(a)
     np.testing.assert_allclose(value, np.linalg.det(a), atol=1e-12)
-    np.testing.assert_allclose(adjugate, adjugate_by_svd(a), atol=1e-12)
+    np.testing.assert_allclose(adjugate, cofactors_by_svd(a), atol=1e-12)
 
 
 def test_singular_matrix_hides_in_a_stack_and_under_vmap():
