@@ -1,7 +1,7 @@
 """Checks and error texts of matrix-free eigensolvers and linear solvers."""
 
 import math
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -34,8 +34,8 @@ def refuse_not_hermitian(name: str, defect: float) -> NoReturn:
         )
         raise ValueError(msg)
     msg = (
-        f"{name} needs a Hermitian operator; this one differs from its adjoint by {defect:.1e} of "
-        "its norm. Use eigs, or check the operator."
+        f"{name} needs a Hermitian operator (and metric); this one differs from its adjoint by "
+        f"{defect:.1e} of its norm. Use eigs, or check the operator."
     )
     raise ValueError(msg)
 
@@ -95,6 +95,19 @@ def check_count(name: str, argument: str, value: object, low: int, high: int) ->
     return number
 
 
+def check_limits(name: str, maxiter: object, default: int, *tolerances: object) -> tuple[Any, ...]:
+    """The static limits of an iteration: the number of steps, and tolerances as floats."""
+    steps = default if maxiter is None else check_count(name, "maxiter", maxiter, 0, 1 << 30)
+    for value in tolerances:
+        if isinstance(value, Tracer):
+            msg = (
+                f"{name} needs its tolerances as Python numbers, got a traced value; they are part "
+                "of the compiled program, so under jit mark them static."
+            )
+            raise TypeError(msg)
+    return steps, *(float(value) for value in tolerances)  # type: ignore[arg-type]
+
+
 def refuse_argument(name: str, argument: str, reason: str) -> NoReturn:
     """Refuse an argument that does not go with the others."""
     msg = f"{name} cannot take {argument}: {reason}."
@@ -138,13 +151,13 @@ def check_flat(name: str, *shapes: tuple[int, ...]) -> None:
         raise ValueError(msg)
 
 
-def check_columns(name: str, argument: str, value: object) -> int:
-    """The number of columns of a matrix of vectors, at least one."""
+def check_columns(name: str, argument: str, value: object, axis: int = 1) -> int:
+    """The number of columns of a matrix of vectors, at least one, or of rows (axis 0)."""
     shape = tuple(getattr(value, "shape", ()))
     if len(shape) != 2 or 0 in shape or shape[1] > shape[0]:
         msg = f"{name} needs {argument} of shape (n, k) with 1 <= k <= n, got shape {shape}."
         raise ValueError(msg)
-    return shape[1]
+    return shape[axis]
 
 
 def check_rows(name: str, argument: str, value: object, size: int) -> None:

@@ -151,8 +151,8 @@ def _plan(k, which, ncv, maxiter, tol, verify, v0, size: int) -> Plan:
     length = max(length, k + 4)
     given = any(not isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(v0))
     verify = (k > 1 or given) if verify is None else verify
-    restarts = MAX_RESTARTS if maxiter is None else maxiter
-    return Plan(k, which, length, 1, restarts, float(tol), verify)
+    restarts, tol = krylov_checks.check_limits("eigs", maxiter, MAX_RESTARTS, tol)
+    return Plan(k, which, length, 1, restarts, tol, verify)
 
 
 def _operator(name: str, A: Operator, space: VectorSpace) -> Linear:

@@ -125,7 +125,8 @@ def eigsh(
     small = plan.length + plan.block + 2 > space.size
     dense = small or (bool(is_dense_array) and which == "SM" and not shifted)
     a, defect = hermitian_operator(name, A, space)
-    m = None if M is None else hermitian_operator(name, M, space)[0]
+    m, m_defect = (None, None) if M is None else hermitian_operator(name, M, space)
+    defect = worst(defect, m_defect)
     real = jnp.finfo(space.dtype).dtype
     shift = jnp.asarray(0.0 if sigma is None else sigma, real)
     inverse = None
@@ -166,8 +167,8 @@ def _plan(k, which, ncv, maxiter, tol, block_size, verify, v0, size: int) -> Pla
     length = max(length, k + 2 + block)
     given = any(not isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(v0))
     verify = (k > 1 or given) if verify is None else verify
-    restarts = MAX_RESTARTS if maxiter is None else maxiter
-    return Plan(k, which, length, block, restarts, float(tol), verify)
+    restarts, tol = krylov_checks.check_limits("eigsh", maxiter, MAX_RESTARTS, tol)
+    return Plan(k, which, length, block, restarts, tol, verify)
 
 
 def hermitian_operator(name: str, A: Operator, space: VectorSpace) -> tuple[Linear, Array | None]:
@@ -181,6 +182,12 @@ def hermitian_operator(name: str, A: Operator, space: VectorSpace) -> tuple[Line
     size = jnp.max(jnp.abs(matrix))
     defect = jnp.max(jnp.abs(matrix - adjoint(matrix))) / jnp.where(size > 0.0, size, 1.0)
     return linear(matrix_product(herm(matrix)), space.example), jax.lax.stop_gradient(defect)
+
+
+def worst(*defects: Array | None) -> Array | None:
+    """The largest of what is known."""
+    known = [defect for defect in defects if defect is not None]
+    return jnp.max(jnp.stack(known)) if known else None
 
 
 def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, space: VectorSpace):

@@ -97,9 +97,9 @@ def lsmr(
     if damped:
         rhs = jnp.concatenate([rhs, jnp.zeros((domain.size,), dtype)])
     program, consts = hoist(operator, domain.example)
-    limit = 10 * min(image.size, domain.size) if maxiter is None else maxiter
-    options = float(atol), float(btol), float(conlim), limit
-    spec = Spec(program, rhs.shape[0], domain.size, *options)
+    default = 10 * min(image.size, domain.size)
+    limit, *bounds = krylov_checks.check_limits(name, maxiter, default, atol, btol, conlim)
+    spec = Spec(program, rhs.shape[0], domain.size, *bounds, limit)
     return _result(lsmr_core(tuple(consts), rhs, spec), start, domain)
 
 

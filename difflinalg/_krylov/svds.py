@@ -175,8 +175,8 @@ def svds(
     length = max(20, 2 * k + min(2 * k, 40) + 16) if k > 1 else 20
     if ncv is not None:
         length = max(krylov_checks.check_count(name, "ncv", ncv, k + 1, min(m, n)), k + 3)
-    restarts = MAX_RESTARTS if maxiter is None else maxiter
-    plan = Plan(k, which, length, 1, restarts, float(tol), True)
+    restarts, tol = krylov_checks.check_limits(name, maxiter, MAX_RESTARTS, tol)
+    plan = Plan(k, which, length, 1, restarts, tol, True)
     is_array = is_matrix(A) and not hasattr(A, "todense")
     dense = length + 3 > min(m, n) or (is_array and which == "SM")
     found = svds_core(Maps(forward, backward, both), SvdSpec(plan, m, n, dense))
