@@ -29,13 +29,14 @@ def refuse_not_hermitian(name: str, defect: float) -> NoReturn:
     """Refuse an operator that differs from its adjoint, or whose difference is not a number."""
     if math.isnan(defect):
         msg = (
-            f"{name} met numbers that are not finite: check the entries of A and M, that sigma is "
-            "not an eigenvalue, and that M is positive definite."
+            f"{name} met numbers that are not finite: check the entries of all matrices, that "
+            "sigma is not an eigenvalue, that the metric is positive definite, and that the "
+            "columns of a Y are independent."
         )
         raise ValueError(msg)
     msg = (
-        f"{name} needs a Hermitian operator (and metric); this one differs from its adjoint by "
-        f"{defect:.1e} of its norm. Use eigs, or check the operator."
+        f"{name} needs a Hermitian operator, and a Hermitian positive definite metric if there is "
+        f"one; what it got differs from that by {defect:.1e} of the norm. Use eigs, or check them."
     )
     raise ValueError(msg)
 
@@ -60,6 +61,15 @@ def check_same_vectors(name: str, vector: object, image: object) -> None:
             f"{name} needs an operator whose image has the structure of the vector: from shapes "
             f"{want[0]} it made {got[0]}."
         )
+        raise ValueError(msg)
+
+
+def check_start(name: str, vector: object, start: object) -> None:
+    """Refuse a starting vector that is not like the right-hand side."""
+    got = jax.tree.map(jnp.shape, start)
+    want = jax.tree.map(jnp.shape, vector)
+    if got != want:
+        msg = f"{name} needs x0 like b, of shapes {want}, got {got}."
         raise ValueError(msg)
 
 
@@ -112,6 +122,16 @@ def refuse_argument(name: str, argument: str, reason: str) -> NoReturn:
     """Refuse an argument that does not go with the others."""
     msg = f"{name} cannot take {argument}: {reason}."
     raise ValueError(msg)
+
+
+def check_precision(name: str, dtype: Any) -> None:
+    """Refuse vectors whose small matrices no decomposition takes, such as half precision."""
+    if jnp.dtype(dtype).name not in ("float32", "float64", "complex64", "complex128"):
+        msg = (
+            f"{name} needs vectors of dtype float32, float64, complex64 or complex128, got "
+            f"{jnp.dtype(dtype).name}: convert the matrix, or the images of the function and v0."
+        )
+        raise TypeError(msg)
 
 
 def check_square(name: str, shape: tuple[int, ...]) -> None:

@@ -265,6 +265,7 @@ def _space(name: str, problem: tuple, x: Array, Y: Any) -> VectorSpace:
     if Y is not None:
         krylov_checks.check_rows(name, "Y", Y, space.size)
         dtypes.append(jnp.asarray(Y).dtype)
+    krylov_checks.check_precision(name, jnp.result_type(*dtypes))
     return space.with_dtype(jnp.result_type(*dtypes))
 
 

@@ -239,7 +239,7 @@ def _solve(name, iteration, problem, limits, hermitian: bool, return_info: bool,
     start = None
     if x0 is not None:
         tree = jax.eval_shape(space.unflatten, space.example)
-        krylov_checks.check_same_vectors(name, tree, x0)
+        krylov_checks.check_start(name, tree, x0)
         start = space.flatten(x0)
     size = scaled_norms(jax.lax.stop_gradient(rhs))
     # Relative to the unit right-hand side of the iteration; a derivative has the relative part.
