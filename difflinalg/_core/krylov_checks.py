@@ -1,7 +1,7 @@
 """Checks and error texts of matrix-free eigensolvers and linear solvers."""
 
 import math
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,14 @@ def refuse_not_hermitian(name: str, defect: float) -> NoReturn:
     """Refuse an operator that differs from its adjoint, or whose difference is not a number."""
     if math.isnan(defect):
         msg = (
-            f"{name} met numbers that are not finite: check the entries of A and M, that sigma is "
-            "not an eigenvalue, and that M is positive definite."
+            f"{name} met numbers that are not finite: check the entries of all matrices, that "
+            "sigma is not an eigenvalue, that the metric is positive definite, and that the "
+            "columns of a Y are independent."
         )
         raise ValueError(msg)
     msg = (
-        f"{name} needs a Hermitian operator; this one differs from its adjoint by {defect:.1e} of "
-        "its norm. Use eigs, or check the operator."
+        f"{name} needs a Hermitian operator, and a Hermitian positive definite metric if there is "
+        f"one; what it got differs from that by {defect:.1e} of the norm. Use eigs, or check them."
     )
     raise ValueError(msg)
 
@@ -60,6 +61,15 @@ def check_same_vectors(name: str, vector: object, image: object) -> None:
             f"{name} needs an operator whose image has the structure of the vector: from shapes "
             f"{want[0]} it made {got[0]}."
         )
+        raise ValueError(msg)
+
+
+def check_start(name: str, vector: object, start: object) -> None:
+    """Refuse a starting vector that is not like the right-hand side."""
+    got = jax.tree.map(jnp.shape, start)
+    want = jax.tree.map(jnp.shape, vector)
+    if got != want:
+        msg = f"{name} needs x0 like b, of shapes {want}, got {got}."
         raise ValueError(msg)
 
 
@@ -95,10 +105,33 @@ def check_count(name: str, argument: str, value: object, low: int, high: int) ->
     return number
 
 
+def check_limits(name: str, maxiter: object, default: int, *tolerances: object) -> tuple[Any, ...]:
+    """The static limits of an iteration: the number of steps, and tolerances as floats."""
+    steps = default if maxiter is None else check_count(name, "maxiter", maxiter, 0, 1 << 30)
+    for value in tolerances:
+        if isinstance(value, Tracer):
+            msg = (
+                f"{name} needs its tolerances as Python numbers, got a traced value; they are part "
+                "of the compiled program, so under jit mark them static."
+            )
+            raise TypeError(msg)
+    return steps, *(float(value) for value in tolerances)  # type: ignore[arg-type]
+
+
 def refuse_argument(name: str, argument: str, reason: str) -> NoReturn:
     """Refuse an argument that does not go with the others."""
     msg = f"{name} cannot take {argument}: {reason}."
     raise ValueError(msg)
+
+
+def check_precision(name: str, dtype: Any) -> None:
+    """Refuse vectors whose small matrices no decomposition takes, such as half precision."""
+    if jnp.dtype(dtype).name not in ("float32", "float64", "complex64", "complex128"):
+        msg = (
+            f"{name} needs vectors of dtype float32, float64, complex64 or complex128, got "
+            f"{jnp.dtype(dtype).name}: convert the matrix, or the images of the function and v0."
+        )
+        raise TypeError(msg)
 
 
 def check_square(name: str, shape: tuple[int, ...]) -> None:
@@ -138,13 +171,13 @@ def check_flat(name: str, *shapes: tuple[int, ...]) -> None:
         raise ValueError(msg)
 
 
-def check_columns(name: str, argument: str, value: object) -> int:
-    """The number of columns of a matrix of vectors, at least one."""
+def check_columns(name: str, argument: str, value: object, axis: int = 1) -> int:
+    """The number of columns of a matrix of vectors, at least one, or of rows (axis 0)."""
     shape = tuple(getattr(value, "shape", ()))
     if len(shape) != 2 or 0 in shape or shape[1] > shape[0]:
         msg = f"{name} needs {argument} of shape (n, k) with 1 <= k <= n, got shape {shape}."
         raise ValueError(msg)
-    return shape[1]
+    return shape[axis]
 
 
 def check_rows(name: str, argument: str, value: object, size: int) -> None:

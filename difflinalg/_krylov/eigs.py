@@ -18,6 +18,7 @@ from difflinalg._krylov.linear_map import Spec, transposable_solve
 from difflinalg._krylov.operator import (
     Linear,
     VectorSpace,
+    cast,
     is_matrix,
     linear,
     matrix_product,
@@ -147,12 +148,12 @@ def eigs(
 def _plan(k, which, ncv, maxiter, tol, verify, v0, size: int) -> Plan:
     length = max(20, 2 * k + 16)
     if ncv is not None:
-        length = krylov_checks.check_count("eigs", "ncv", ncv, k + 1, size)
+        length = krylov_checks.check_count("eigs", "ncv", ncv, min(k + 1, size), size)
     length = max(length, k + 4)
     given = any(not isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(v0))
     verify = (k > 1 or given) if verify is None else verify
-    restarts = MAX_RESTARTS if maxiter is None else maxiter
-    return Plan(k, which, length, 1, restarts, float(tol), verify)
+    restarts, tol = krylov_checks.check_limits("eigs", maxiter, MAX_RESTARTS, tol)
+    return Plan(k, which, length, 1, restarts, tol, verify)
 
 
 def _operator(name: str, A: Operator, space: VectorSpace) -> Linear:
@@ -160,8 +161,7 @@ def _operator(name: str, A: Operator, space: VectorSpace) -> Linear:
     if not is_matrix(A):
         return on_flat(name, A, space)
     krylov_checks.check_fits(name, A.shape, space.size)
-    matrix = A if hasattr(A, "todense") else jnp.asarray(A)
-    return linear(matrix_product(matrix.astype(space.dtype)), space.example)
+    return linear(matrix_product(cast(A, space.dtype)), space.example)
 
 
 def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, space: VectorSpace):

@@ -17,6 +17,7 @@ from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_core
 from difflinalg._krylov.operator import (
     Linear,
     VectorSpace,
+    cast,
     image_dtype,
     is_matrix,
     linear,
@@ -24,7 +25,7 @@ from difflinalg._krylov.operator import (
     on_flat,
     space_of,
 )
-from difflinalg._krylov.orthogonal import norms
+from difflinalg._krylov.orthogonal import scaled_norms
 from difflinalg._krylov.thick_restart import Plan
 
 Operator = Any  # an array, a BCOO matrix or a function
@@ -91,8 +92,9 @@ def eigsh(
         Hermitian parts) and to all that functions close over, by implicit differentiation: one
         deflated solve per tangent, none for derivatives of the values. Where kept values coincide
         they are right for losses that depend on the projector of the cluster. If the last value
-        coincides with the next one, no derivative of its vector exists: NaN, and `info.cut`.
-        A starting vector and `sigma` have derivative zero.
+        coincides with the next one, no derivative of its vector exists: NaN, and `info.cut` where
+        the next value is looked for (see `verify`); that of the value is then the one of a single
+        member, `v^H A_dot v`. A starting vector and `sigma` have derivative zero.
 
     Cost:
         About as many products as ARPACK needs, and `4 ncv n` operations of orthogonalisation for
@@ -125,8 +127,11 @@ def eigsh(
     small = plan.length + plan.block + 2 > space.size
     dense = small or (bool(is_dense_array) and which == "SM" and not shifted)
     a, defect = hermitian_operator(name, A, space)
-    m = None if M is None else hermitian_operator(name, M, space)[0]
+    m, m_defect = (None, None) if M is None else hermitian_operator(name, M, space)
+    defect = worst(defect, m_defect)
     real = jnp.finfo(space.dtype).dtype
+    if jnp.iscomplexobj(sigma):
+        krylov_checks.refuse_argument(name, "a complex sigma", "the eigenvalues are real; use eigs")
     shift = jnp.asarray(0.0 if sigma is None else sigma, real)
     inverse = None
     if not dense:
@@ -155,6 +160,7 @@ def vectors_of(name: str, A: Operator, M: Operator | None, v0: Any) -> VectorSpa
         space = space.with_dtype(image_dtype(M, space))
     elif M is not None:
         space = space.with_dtype(jnp.result_type(space.dtype, M.dtype))
+    krylov_checks.check_precision(name, space.dtype)
     return space
 
 
@@ -162,12 +168,12 @@ def _plan(k, which, ncv, maxiter, tol, block_size, verify, v0, size: int) -> Pla
     block = krylov_checks.check_count("eigsh", "block_size", block_size, 1, size)
     length = 20 if k == 1 else max(20, 2 * k + min(2 * k, 40) + 16)
     if ncv is not None:
-        length = krylov_checks.check_count("eigsh", "ncv", ncv, k + 1, size)
+        length = krylov_checks.check_count("eigsh", "ncv", ncv, min(k + 1, size), size)
     length = max(length, k + 2 + block)
     given = any(not isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(v0))
     verify = (k > 1 or given) if verify is None else verify
-    restarts = MAX_RESTARTS if maxiter is None else maxiter
-    return Plan(k, which, length, block, restarts, float(tol), verify)
+    restarts, tol = krylov_checks.check_limits("eigsh", maxiter, MAX_RESTARTS, tol)
+    return Plan(k, which, length, block, restarts, tol, verify)
 
 
 def hermitian_operator(name: str, A: Operator, space: VectorSpace) -> tuple[Linear, Array | None]:
@@ -176,11 +182,17 @@ def hermitian_operator(name: str, A: Operator, space: VectorSpace) -> tuple[Line
         return on_flat(name, A, space), None
     krylov_checks.check_fits(name, A.shape, space.size)
     if hasattr(A, "todense"):
-        return linear(matrix_product(A.astype(space.dtype)), space.example), None
-    matrix = jnp.asarray(A).astype(space.dtype)
+        return linear(matrix_product(cast(A, space.dtype)), space.example), None
+    matrix = cast(A, space.dtype)
     size = jnp.max(jnp.abs(matrix))
     defect = jnp.max(jnp.abs(matrix - adjoint(matrix))) / jnp.where(size > 0.0, size, 1.0)
     return linear(matrix_product(herm(matrix)), space.example), jax.lax.stop_gradient(defect)
+
+
+def worst(*defects: Array | None) -> Array | None:
+    """The largest of what is known."""
+    known = [defect for defect in defects if defect is not None]
+    return jnp.max(jnp.stack(known)) if known else None
 
 
 def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, space: VectorSpace):
@@ -207,9 +219,9 @@ def _inverse(name, given, a: Linear, m: Linear | None, shift, shifted: bool, spa
 
 def _iterative_inverse(rows: Callable[[Array], Array], definite: bool) -> Callable[[Array], Array]:
     def solve(x: Array) -> Array:
-        length = norms(x[None])
+        length = scaled_norms(x[None])
         unit = x / jnp.where(length > 0.0, length, 1.0)
-        size = norms(rows(unit[None]))
+        size = scaled_norms(rows(unit[None]))
         size = jnp.where(size > 0.0, size, 1.0)
         return solve_rows(lambda y: rows(y) / size, x[None], definite, MAX_INNER_STEPS)[0] / size[0]
 
@@ -246,7 +258,8 @@ def judge(name: str, found: Found, defect: Array | None, space: VectorSpace):
         defect,
     )
     if not isinstance(report.converged, Tracer) and not bool(report.converged):
-        if not bool(is_hermitian):
+        if not bool(is_hermitian) or bool(jnp.any(jnp.isnan(fixed.w))):
+            defect = jnp.where(jnp.any(jnp.isnan(fixed.w)), jnp.nan, defect)
             krylov_checks.refuse_not_hermitian(name, float(defect))
         what = f"{int(jnp.sum(fixed.converged))} of {len(fixed.w)} pairs are accurate"
         remedy = "Increase maxiter, ncv or tol."

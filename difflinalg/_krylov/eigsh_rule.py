@@ -28,7 +28,7 @@ from difflinalg._core.operation import operation
 from difflinalg._krylov import thick_restart
 from difflinalg._krylov.block_solve import solve_rows
 from difflinalg._krylov.operator import Linear
-from difflinalg._krylov.orthogonal import combine, inner, norms
+from difflinalg._krylov.orthogonal import combine, inner, random_rows, scaled_norms
 from difflinalg._krylov.thick_restart import Plan, distance, order_of
 
 MAX_STEPS = 10_000  # of the solve inside the rule
@@ -80,8 +80,18 @@ def eigsh_core(ops: Operators, start: Array, sigma: Array, spec: Spec) -> Found:
     image = ops.a.rows(pairs.v)
     metric = pairs.v if ops.m is None else ops.m.rows(pairs.v)
     w = jnp.real(jnp.sum(jnp.conj(pairs.v) * image, axis=1)) if spec.shifted else pairs.w
-    residuals = norms(image - w[:, None] * metric)
+    residuals = scaled_norms(image - w[:, None] * metric)
     scale = jnp.maximum(jnp.max(jnp.abs(w)), 0.0 if spec.shifted else pairs.scale)
+    converged = pairs.converged
+    if ops.inverse is not None:
+        # The iteration judges itself; an inverse that is wrong shows in the true residual.
+        size = jnp.maximum(
+            jnp.max(scaled_norms(image) + jnp.abs(w) * scaled_norms(metric)), _size(ops.a, start)
+        )
+        bound = (tolerances.ritz_rtol(w.dtype) + spec.plan.tol) * size
+        own = sigma + 1.0 / pairs.w if spec.shifted else w  # what the inverse makes of w
+        missed = residuals + jnp.abs(w - own) * scaled_norms(metric)
+        converged = jnp.where(missed <= bound, converged, 0.0)
     nearest = jnp.min(jnp.abs(w[:, None] - others[None, :]), axis=1)
     cut = (nearest <= tolerances.multiplet_rtol(w.dtype) * scale).astype(w.dtype)
     gap = jnp.min(nearest) if spec.shifted else pairs.gap
@@ -90,7 +100,7 @@ def eigsh_core(ops: Operators, start: Array, sigma: Array, spec: Spec) -> Found:
         w[order],
         pairs.v[order],
         residuals[order],
-        pairs.converged[order],
+        converged[order],
         cut[order],
         gap,
         scale,
@@ -99,6 +109,11 @@ def eigsh_core(ops: Operators, start: Array, sigma: Array, spec: Spec) -> Found:
         pairs.products + w.shape[0],
         pairs.restarts,
     )
+
+
+def _size(a: Linear, like: Array) -> Array:
+    """The norm of the image of a random vector of norm 1."""
+    return scaled_norms(a.rows(random_rows(jax.random.key(2), 1, like)))[0]
 
 
 def _iterate(ops: Operators, start: Array, sigma: Array, spec: Spec) -> thick_restart.Pairs:
@@ -230,8 +245,8 @@ def solve_outside(ops: Operators, found: Found, spec: Spec, b: Array) -> Array:
         # Twice, and to zero: what is left of a right side in the range of V is rounding, which
         # the operator cannot reach.
         rest = project_adjoint(project_adjoint(rhs))
-        noise = tolerances.breakdown_rtol(w.dtype) * norms(rhs)[:, None]
-        rest = jnp.where(norms(rest)[:, None] > noise, rest, 0.0)
+        noise = tolerances.breakdown_rtol(w.dtype) * scaled_norms(rhs)[:, None]
+        rest = jnp.where(scaled_norms(rest)[:, None] > noise, rest, 0.0)
         x = solve_rows(outside, rest, definite, min(10 * rhs.shape[1], MAX_STEPS))
         return project(x) + combine(inner(v, rhs).T, v)
 

@@ -17,7 +17,7 @@ from jax import Array, lax
 
 from difflinalg._core import tolerances
 from difflinalg._core.algebra import adjoint
-from difflinalg._krylov.orthogonal import combine, norms, orthogonalise, put, random_rows
+from difflinalg._krylov.orthogonal import combine, orthogonalise, put, random_rows, scaled_norms
 from difflinalg._krylov.thick_restart import (
     DONE,
     SEARCHING,
@@ -66,7 +66,7 @@ def run(forward: Map, backward: Map, start: Array, m: int, plan: Plan, key: Arra
     """
     k, real, length = plan.k, jnp.finfo(start.dtype).dtype, plan.length
     zero, count = jnp.zeros((), real), jnp.zeros((), jnp.int32)
-    p = jnp.zeros((length + 1, start.shape[0]), start.dtype).at[0].set(start / norms(start))
+    p = jnp.zeros((length + 1, start.shape[0]), start.dtype).at[0].set(start / scaled_norms(start))
     q, b = jnp.zeros((length, m), start.dtype), jnp.zeros((length, length), start.dtype)
     nothing, two = jnp.full((k,), jnp.inf, real), jnp.full((2,), jnp.inf, real)
     first = _State(
@@ -99,11 +99,11 @@ def _extend(forward: Map, backward: Map, basis: _Basis, key: Array) -> _Basis:
     def step(s: _Basis) -> _Basis:
         j = s.filled
         w = forward(lax.dynamic_index_in_dim(s.p, j, 0, keepdims=False))[None]
-        scale = jnp.maximum(s.scale, norms(w)[0])
+        scale = jnp.maximum(s.scale, scaled_norms(w)[0])
         left = orthogonalise(s.q, w, scale, jax.random.fold_in(key, 2 * j))
         b = put(put(s.b, left.coefficients, j), left.remainder, j, j)
         z = backward(left.q[0])[None]
-        scale = jnp.maximum(scale, norms(z)[0])
+        scale = jnp.maximum(scale, scaled_norms(z)[0])
         right = orthogonalise(s.p, z, scale, jax.random.fold_in(key, 2 * j + 1))
         last = jnp.abs(right.remainder[0, 0])
         p, q = put(s.p, right.q, j + 1), put(s.q, left.q, j)

@@ -23,7 +23,7 @@ from difflinalg._core import tolerances
 from difflinalg._core.algebra import HIGHEST, herm
 from difflinalg._core.program import Program
 from difflinalg._krylov.function_rule import Family, Found, Moving
-from difflinalg._krylov.orthogonal import norms, put, scaled_norms
+from difflinalg._krylov.orthogonal import put, scaled_norms
 
 STRIDE = 8  # steps from one look at the coefficients to the next
 
@@ -47,12 +47,12 @@ def _extend(apply: Callable[[Array], Array], space: _Space) -> _Space:
 
     def step(_, s: _Space) -> _Space:
         w = apply(lax.dynamic_index_in_dim(s.q, s.filled, 0, keepdims=False))
-        scale, row = norms(w), jnp.zeros(s.q.shape[:1], s.q.dtype)
+        scale, row = scaled_norms(w), jnp.zeros(s.q.shape[:1], s.q.dtype)
         for _ in range(2):
             overlap = jnp.conj(jnp.matmul(s.q, jnp.conj(w), precision=HIGHEST))
             w = w - jnp.matmul(overlap, s.q, precision=HIGHEST)
             row = row + overlap
-        length = norms(w)
+        length = scaled_norms(w)
         ends = ~(length > tolerances.breakdown_rtol(w.dtype) * scale)
         w = jnp.where(ends, 0.0, w / jnp.where(ends, 1.0, length))
         row = row.at[s.filled + 1].set(jnp.where(ends, 0.0, length).astype(w.dtype))
@@ -122,7 +122,7 @@ class KrylovFunction:
 
     def _judge(self, new: Array, old: Array, ended: Array, size: Array) -> tuple[Array, Array]:
         """The relative change, and whether it is small enough."""
-        length, change = norms(new.reshape(-1)), norms((new - old).reshape(-1))
+        length, change = scaled_norms(new.reshape(-1)), scaled_norms((new - old).reshape(-1))
         allowed = self.rtol * length + self.atol / jnp.where(size > 0.0, size, 1.0)
         change = jnp.where(ended, tolerances.epsilon(new.dtype) * length, change)
         ok = ((change <= allowed) | ended | (size == 0.0)) & jnp.isfinite(length)

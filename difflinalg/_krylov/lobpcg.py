@@ -18,7 +18,7 @@ from jax import Array
 
 from difflinalg._core import krylov_checks, tolerances
 from difflinalg._core.operation import operation
-from difflinalg._krylov.eigsh import hermitian_operator, judge
+from difflinalg._krylov.eigsh import hermitian_operator, judge, worst
 from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_core, eigsh_tangents
 from difflinalg._krylov.lobpcg_iteration import BlockPlan, run
 from difflinalg._krylov.operator import Linear, VectorSpace, is_matrix, linear, space_of
@@ -99,10 +99,11 @@ def lobpcg(
         Hetmaniuk and Lehoucq, "Basis selection in LOBPCG" (2006), section 4.
     """
     del verbosityLevel, restartControl
-    steps = MAX_STEPS if maxiter is None else maxiter
+    steps, bound = krylov_checks.check_limits(
+        "lobpcg", maxiter, MAX_STEPS, 0.0 if tol is None else tol
+    )
     history = retLambdaHistory or retResidualNormsHistory
-    accuracy = (0.0 if tol is None else float(tol), 0.0)
-    solved = _solve("lobpcg", (A, B, M), X, Y, (largest, steps, *accuracy, history))
+    solved = _solve("lobpcg", (A, B, M), X, Y, (largest, steps, bound, 0.0, history))
     w, v, report, values, residuals = solved
     result = [w, v]
     if retLambdaHistory:
@@ -147,9 +148,11 @@ def lobpcg_standard(
     References:
         As `lobpcg`.
     """
-    rtol = 0.0 if tol is None else 20.0 * len(X) * float(tol)
-    w, v, report, _, _ = _solve("lobpcg_standard", (A, None, None), X, None,
-                                (True, m, 0.0, rtol, False))  # fmt: skip
+    name = "lobpcg_standard"
+    steps, rtol = krylov_checks.check_limits(name, m, MAX_STEPS, 0.0 if tol is None else tol)
+    rtol *= 20.0 * krylov_checks.check_columns(name, "X", X, axis=0)
+    options = (True, steps, 0.0, rtol, False)
+    w, v, report, _, _ = _solve(name, (A, None, None), X, None, options)
     return w, v, report.restarts
 
 
@@ -205,9 +208,9 @@ def _solve(name: str, problem: tuple, X: Any, Y: Any, options: tuple):
     space = _space(name, problem, x, Y)
     x = jax.lax.stop_gradient(x).astype(space.dtype).T
     a, defect = hermitian_operator(name, _on_vectors(A), space)
-    m = None if B is None else hermitian_operator(name, _on_vectors(B), space)[0]
+    m, m_defect = (None, None) if B is None else hermitian_operator(name, _on_vectors(B), space)
+    defect = worst(defect, m_defect)
     preconditioner = None if M is None else hermitian_operator(name, _on_vectors(M), space)[0]
-    steps = krylov_checks.check_count(name, "maxiter", steps, 0, 1 << 30)
     block = BlockPlan(k, largest, steps, tol, rtol, history)
     plan = Plan(k, "LA" if largest else "SA", space.size, 1, steps, tol, False)
     dense = 5 * k > space.size
@@ -262,6 +265,7 @@ def _space(name: str, problem: tuple, x: Array, Y: Any) -> VectorSpace:
     if Y is not None:
         krylov_checks.check_rows(name, "Y", Y, space.size)
         dtypes.append(jnp.asarray(Y).dtype)
+    krylov_checks.check_precision(name, jnp.result_type(*dtypes))
     return space.with_dtype(jnp.result_type(*dtypes))
 
 

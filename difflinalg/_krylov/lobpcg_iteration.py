@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from difflinalg._core import tolerances
 from difflinalg._core.algebra import herm
-from difflinalg._krylov.orthogonal import Metric, combine, inner, norms, random_rows
+from difflinalg._krylov.orthogonal import Metric, combine, inner, random_rows, scaled_norms
 
 Rows = Callable[[Array], Array]
 
@@ -78,8 +78,8 @@ def run(
     real = jnp.finfo(x.dtype).dtype
     x = _orthonormal(x, y, metric)
     fresh = random_rows(jax.random.key(2), plan.k, x)
-    lost = norms(x)[:, None] == 0.0
-    x = x + _orthonormal(jnp.where(lost, fresh, 0.0), jnp.concatenate([y, x]), metric)
+    lost = scaled_norms(x)[:, None] == 0.0
+    x = jnp.where(lost, _orthonormal(fresh, jnp.concatenate([y, x]), metric), x)
     zero, nothing = jnp.zeros((), real), jnp.zeros((plan.k,), real)
     empty = jnp.full((plan.max_steps + 1 if plan.history else 0, plan.k), jnp.nan, real)
     zeros = jnp.zeros_like(x)
@@ -128,13 +128,13 @@ def _step(
     x, a_x, b_x = (combine(c.T, rows) for rows in (s, a_s, b_s))
     p = combine(c[k:].T, s[k:])
     residual = a_x - values[:, None] * b_x
-    size = norms(residual)
+    size = scaled_norms(residual)
     extreme = jnp.maximum(state.extreme, jnp.max(jnp.where(live, jnp.abs(theta), 0.0)))
-    length = jnp.where(live, norms(s), jnp.inf)
-    scale = jnp.max(norms(a_s) / length) + extreme * jnp.max(norms(b_s) / length)
+    length = jnp.where(live, scaled_norms(s), jnp.inf)
+    scale = jnp.max(scaled_norms(a_s) / length) + extreme * jnp.max(scaled_norms(b_s) / length)
     scale = jnp.maximum(state.scale, scale)
     departure = jnp.max(jnp.abs(h - jnp.conj(h.T))) / jnp.where(extreme > 0.0, extreme, 1.0)
-    attainable = tolerances.block_residual_rtol(size.dtype) * scale * norms(x)
+    attainable = tolerances.block_residual_rtol(size.dtype) * scale * scaled_norms(x)
     wanted = jnp.maximum(plan.tol, plan.rtol * jnp.abs(values))
     step, histories = state.step + 1, (state.values_history, state.residual_history)
     if plan.history:
@@ -149,7 +149,8 @@ def _step(
 def _leading(h: Array, live: Array, largest: bool) -> tuple[Array, Array]:
     """The Ritz values, wanted ones first, and their coefficients; zero rows come last."""
     sign = -1.0 if largest else 1.0
-    filler = 4.0 * (jnp.max(jnp.abs(h)) * h.shape[0] + 1.0)
+    size = jnp.max(jnp.abs(h))
+    filler = 4.0 * h.shape[0] * jnp.where(size > 0.0, size, 1.0)
     theta, c = jnp.linalg.eigh(sign * h + jnp.diag(jnp.where(live, 0.0, filler)).astype(h.dtype))
     return sign * jnp.where(theta < 0.5 * filler, theta, 0.0), c
 
@@ -164,7 +165,7 @@ def _orthonormal(rows: Array, basis: Array, metric: Metric) -> Array:
         rows = _unit(rows)
         image = rows if metric is None else metric(rows)
         rows = rows - combine(inner(basis, image).T, basis)
-        rows = jnp.where(norms(rows)[:, None] > eps, rows, 0.0)
+        rows = jnp.where(scaled_norms(rows)[:, None] > eps, rows, 0.0)
         rows = _unit(rows)
         gram = inner(rows, rows if metric is None else metric(rows))
         length = jnp.sqrt(jnp.maximum(jnp.real(jnp.diagonal(gram)), 0.0))
@@ -177,5 +178,5 @@ def _orthonormal(rows: Array, basis: Array, metric: Metric) -> Array:
 
 
 def _unit(rows: Array) -> Array:
-    length = norms(rows)[:, None]
+    length = scaled_norms(rows)[:, None]
     return rows / jnp.where(length > 0.0, length, 1.0)

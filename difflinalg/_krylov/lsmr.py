@@ -12,7 +12,7 @@ from difflinalg._core import krylov_checks
 from difflinalg._core.program import hoist
 from difflinalg._core.results import LsmrResult
 from difflinalg._krylov.least_squares import Solution, Spec, lsmr_core
-from difflinalg._krylov.operator import VectorSpace, is_matrix, matrix_product, space_of
+from difflinalg._krylov.operator import VectorSpace, cast, is_matrix, matrix_product, space_of
 
 
 def lsmr(
@@ -81,7 +81,7 @@ def lsmr(
         krylov_checks.refuse_argument(name, "show=True", "nothing is printed; see the result")
     domain, image = _spaces(name, A, b, x0)
     dtype = domain.dtype
-    product = matrix_product(A.astype(dtype)) if is_matrix(A) else _on_flat(A, domain, image)
+    product = matrix_product(cast(A, dtype)) if is_matrix(A) else _on_flat(A, domain, image)
     damped = isinstance(damp, (Tracer, jax.Array, np.ndarray)) or damp != 0.0
     weight = jnp.asarray(damp).astype(jnp.finfo(dtype).dtype)
 
@@ -97,9 +97,9 @@ def lsmr(
     if damped:
         rhs = jnp.concatenate([rhs, jnp.zeros((domain.size,), dtype)])
     program, consts = hoist(operator, domain.example)
-    limit = 10 * min(image.size, domain.size) if maxiter is None else maxiter
-    options = float(atol), float(btol), float(conlim), limit
-    spec = Spec(program, rhs.shape[0], domain.size, *options)
+    default = 10 * min(image.size, domain.size)
+    limit, *bounds = krylov_checks.check_limits(name, maxiter, default, atol, btol, conlim)
+    spec = Spec(program, rhs.shape[0], domain.size, *bounds, limit)
     return _result(lsmr_core(tuple(consts), rhs, spec), start, domain)
 
 

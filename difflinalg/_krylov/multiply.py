@@ -15,7 +15,7 @@ from difflinalg._krylov.exponential import Exponential
 from difflinalg._krylov.function_rule import Family, Found, Spec, action
 from difflinalg._krylov.krylov_function import STRIDE, KrylovFunction
 from difflinalg._krylov.linear_map import as_function
-from difflinalg._krylov.operator import VectorSpace, image_dtype, is_matrix, space_of
+from difflinalg._krylov.operator import VectorSpace, cast, image_dtype, is_matrix, space_of
 
 BASIS = 64
 
@@ -206,7 +206,7 @@ def _vectors(name: str, A: Any, b: Any, one: bool = False, dtype: Any = None):
         krylov_checks.check_block(name, b.shape, A.shape[0])
         wanted = jnp.result_type(A.dtype, b.dtype, *([] if dtype is None else [dtype]))
         wanted = wanted if jnp.issubdtype(wanted, jnp.inexact) else jnp.result_type(float)
-        product = as_function(A.astype(wanted))
+        product = as_function(cast(A, wanted))
         b = jnp.asarray(b).astype(wanted)
         if b.ndim == 1:
             return product, b[None], lambda y: y[0]

@@ -158,6 +158,13 @@ def is_matrix(a: Any) -> bool:
     return has_shape
 
 
+def cast(a: Any, dtype: Any) -> Any:
+    """A matrix of another dtype; BCSR becomes BCOO."""
+    if isinstance(a, BCSR):
+        a = a.to_bcoo()
+    return a.astype(dtype) if isinstance(a, BCOO) else jnp.asarray(a, dtype)
+
+
 def matrix_product(a: Any) -> Callable[[Array], Array]:
     """`x -> a x` at the highest precision, which JAX can batch and transpose in every order.
 

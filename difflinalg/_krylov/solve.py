@@ -239,12 +239,12 @@ def _solve(name, iteration, problem, limits, hermitian: bool, return_info: bool,
     start = None
     if x0 is not None:
         tree = jax.eval_shape(space.unflatten, space.example)
-        krylov_checks.check_same_vectors(name, tree, x0)
+        krylov_checks.check_start(name, tree, x0)
         start = space.flatten(x0)
     size = scaled_norms(jax.lax.stop_gradient(rhs))
     # Relative to the unit right-hand side of the iteration; a derivative has the relative part.
     relative = jnp.maximum(tol, atol / jnp.where(size > 0.0, size, 1.0)).astype(size.dtype)
-    steps = 10 * space.size if maxiter is None else maxiter
+    (steps,) = krylov_checks.check_limits(name, maxiter, 10 * space.size)
     spec = Spec(iteration, steps, hermitian, restart)
     x, count = solve_core(a, precondition, rhs, start, relative, spec)
     slack = tolerances.bound_slack(rhs.dtype)

@@ -23,13 +23,14 @@ from difflinalg._krylov import golub_kahan
 from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_tangents
 from difflinalg._krylov.operator import (
     Linear,
+    cast,
     image_dtype,
     is_matrix,
     linear,
     matrix_product,
     space_of,
 )
-from difflinalg._krylov.orthogonal import norms
+from difflinalg._krylov.orthogonal import scaled_norms
 from difflinalg._krylov.thick_restart import Plan
 
 MAX_RESTARTS = 1000
@@ -76,7 +77,7 @@ def svds_core(maps: Maps, spec: SvdSpec) -> Found:
         if m < n:
             pairs = pairs._replace(v=golub_kahan.swapped(pairs.v, n))
     w = pairs.w
-    residuals = norms(maps.both.rows(pairs.v) - w[:, None] * pairs.v)
+    residuals = scaled_norms(maps.both.rows(pairs.v) - w[:, None] * pairs.v)
     nearest = jnp.min(jnp.abs(w[:, None] - pairs.others[None, :]), axis=1)
     scale = jnp.maximum(jnp.max(w), pairs.scale)
     cut = (nearest <= tolerances.multiplet_rtol(w.dtype) * scale).astype(w.dtype)
@@ -174,9 +175,10 @@ def svds(
     )
     length = max(20, 2 * k + min(2 * k, 40) + 16) if k > 1 else 20
     if ncv is not None:
-        length = max(krylov_checks.check_count(name, "ncv", ncv, k + 1, min(m, n)), k + 3)
-    restarts = MAX_RESTARTS if maxiter is None else maxiter
-    plan = Plan(k, which, length, 1, restarts, float(tol), True)
+        length = krylov_checks.check_count(name, "ncv", ncv, min(k + 1, m, n), min(m, n))
+        length = max(length, k + 3)
+    restarts, tol = krylov_checks.check_limits(name, maxiter, MAX_RESTARTS, tol)
+    plan = Plan(k, which, length, 1, restarts, tol, True)
     is_array = is_matrix(A) and not hasattr(A, "todense")
     dense = length + 3 > min(m, n) or (is_array and which == "SM")
     found = svds_core(Maps(forward, backward, both), SvdSpec(plan, m, n, dense))
@@ -221,7 +223,8 @@ def _operator(name: str, A: Any, v0: Any):
         m, n = A.shape
         inexact = jnp.issubdtype(A.dtype, jnp.inexact)
         dtype = jnp.dtype(A.dtype if inexact else jnp.result_type(float))
-        matrix = A.astype(dtype)
+        krylov_checks.check_precision(name, dtype)
+        matrix = cast(A, dtype)
         return linear(matrix_product(matrix), jax.ShapeDtypeStruct((n,), dtype)), m, n, dtype
     if not callable(A):
         krylov_checks.refuse_operator(name, A)
@@ -229,6 +232,7 @@ def _operator(name: str, A: Any, v0: Any):
         krylov_checks.require_example(name, "v0")
     space = space_of(name, v0)
     dtype = image_dtype(A, space)
+    krylov_checks.check_precision(name, dtype)
     like = jax.ShapeDtypeStruct((space.size,), dtype)
     image = jax.eval_shape(A, like)
     krylov_checks.check_flat(

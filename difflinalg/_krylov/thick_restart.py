@@ -27,6 +27,7 @@ from difflinalg._krylov.orthogonal import (
     orthogonalise,
     put,
     random_rows,
+    scaled_norms,
     take_rows,
 )
 
@@ -223,7 +224,8 @@ def _ritz(basis: lanczos.Basis, plan: Plan) -> _Ritz:
     square = jnp.where(live[:, None] & live[None, :], basis.gram[:m, :m], 0.0)
     projected = herm(square.T)
     defect = jnp.max(jnp.abs(square - square.T.conj())) / jnp.where(basis.scale > 0, basis.scale, 1)
-    filler = 4.0 * jnp.max(jnp.abs(projected)) * m + 1.0
+    largest = jnp.max(jnp.abs(projected))
+    filler = 4.0 * jnp.where(largest > 0.0, largest, 1.0) * m
     apart = jnp.where(live, 0.0, filler).astype(projected.dtype)
     theta, s = jnp.linalg.eigh(projected + jnp.diag(apart))
     is_live = theta < 0.75 * filler
@@ -233,5 +235,5 @@ def _ritz(basis: lanczos.Basis, plan: Plan) -> _Ritz:
     theta, vectors = theta[order], s[:, order].T
     after = lax.dynamic_slice_in_dim(basis.gram[:m], filled, plan.block, axis=1)
     coupling = combine(vectors, jnp.where(live[:, None], after, 0.0))
-    residuals = jnp.sqrt(jnp.sum(jnp.abs(coupling) ** 2, axis=1))
+    residuals = scaled_norms(coupling)
     return _Ritz(theta, vectors, coupling, jnp.where(is_live[order], residuals, jnp.inf), defect)

@@ -8,6 +8,8 @@ import pytest
 
 from difflinalg.scipy.sparse.linalg import eigsh
 
+MODES = (jax.grad, jax.jacfwd)
+
 
 def ground_state(sites, g):
     w, v = eigsh(chain.hamiltonian(sites, g), 1, which="SA", v0=chain.example(sites))
@@ -49,12 +51,7 @@ def test_all_nestings_agree():
         def energy(g):
             return ground_state(10, g)[0]
 
-        return (
-            jax.jacfwd(jax.grad(energy))(g),
-            jax.grad(jax.grad(energy))(g),
-            jax.grad(jax.jacfwd(energy))(g),
-            jax.jacfwd(jax.jacfwd(energy))(g),
-        )
+        return [outer(inner(energy))(g) for outer in MODES for inner in MODES]
 
     for second in compute(0.8):
         close(second, curvature, 1e-10)

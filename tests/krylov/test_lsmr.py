@@ -10,11 +10,12 @@ from jax.experimental.sparse import BCOO
 from difflinalg.scipy.sparse.linalg import NotConverged, lsmr
 
 TIGHT = dict(atol=1e-14, btol=1e-14, conlim=0.0)
-SHAPES = {"tall": (14, 9), "wide": (9, 14), "deficient": (14, 9)}
+KINDS = {"tall": (14, 9, 9), "deficient": (14, 9, 6), "wide": (9, 14, 9)}  # rows, columns, rank
 
 
 def problem(rng, kind, is_complex):
-    m, n = SHAPES[kind]
+    """A matrix, two generators of a curve of its rank, and a vector on either side."""
+    m, n, rank = KINDS[kind]
 
     def normal(*shape):
         x = rng.standard_normal(shape)
@@ -23,71 +24,69 @@ def problem(rng, kind, is_complex):
     def frame(n):
         return np.linalg.qr(normal(n, n))[0][:, :9]
 
-    s = np.linspace(1.0, 2.0, 9) * (np.arange(9) < (6 if kind == "deficient" else 9))
-    u, v, left, right = frame(m), frame(n), normal(m, m), normal(n, n)
-    a = jnp.asarray((u * s) @ v.conj().T)
-
-    def curve(t):  # of constant rank
-        return (jnp.eye(m) + 0.1 * t * left) @ a @ (jnp.eye(n) + 0.1 * jnp.sin(t) * right)
-
-    return curve, jnp.asarray(normal(m)), jnp.asarray(normal(n))
+    s = np.linspace(1.0, 2.0, 9) * (np.arange(9) < rank)
+    u, v = frame(m), frame(n)
+    return (u * s) @ v.conj().T, normal(m, m), normal(n, n), normal(m), normal(n)
 
 
-@pytest.mark.parametrize("is_complex", [False, True])
-@pytest.mark.parametrize("kind", SHAPES)
-def test_solution_and_nested_derivatives_agree_with_a_dense_pseudoinverse(rng, kind, is_complex):
-    curve, b, c = problem(rng, kind, is_complex)
-    rank = 6 if kind == "deficient" else 9
+def loss_on_the_curve(solve, data, t, jnp=jnp):
+    a, left, right, b, c = data
+    m, n = a.shape
+    curve = (jnp.eye(m) + 0.1 * t * left) @ a @ (jnp.eye(n) + 0.1 * jnp.sin(t) * right)
+    x = solve(curve, b * jnp.exp(0.3 * t))
+    return jnp.real(jnp.vdot(c, x)) + jnp.sum(jnp.abs(x) ** 4)
 
-    def dense(a, b):
-        """`A^+ b` of a matrix of known rank, from smooth products only."""
-        basis = a @ a.conj().T @ (a @ jnp.eye(a.shape[1])[:, :rank])
-        rows = a.conj().T @ basis
-        inner = basis.conj().T @ a @ rows
-        return rows @ jnp.linalg.solve(inner, basis.conj().T @ b)
 
-    def loss(solve, t):
-        x = solve(curve(t), b * jnp.exp(0.3 * t))
-        return jnp.real(jnp.vdot(c, x)) + jnp.sum(jnp.abs(x) ** 4)
-
-    def krylov(a, b):
-        return lsmr(a, b, **TIGHT).x
-
+@pytest.mark.parametrize(
+    ("kinds", "is_complex"), [(("tall", "deficient"), True), (("wide",), False)]
+)
+def test_solution_and_nested_derivatives_agree_with_a_pseudoinverse(rng, kinds, is_complex):
     @jax.jit
-    def compute(t):
-        return [
-            (f(t), jax.jvp(f, (t,), (1.0,))[1], *jax.jvp(jax.grad(f), (t,), (1.0,)))
-            for f in (lambda t: loss(krylov, t), lambda t: loss(dense, t))
-        ]
+    def compute(data, t):
+        def value(t):
+            return loss_on_the_curve(lambda a, b: lsmr(a, b, **TIGHT).x, data, t)
 
-    got, want = compute(0.2)
-    np.testing.assert_allclose(got, want, rtol=1e-7)
-    a = curve(0.2)
-    np.testing.assert_allclose(krylov(a, b), np.linalg.pinv(a, rcond=1e-10) @ b, atol=1e-11)
+        return jax.jvp(jax.value_and_grad(value), (t,), (1.0,))
+
+    for kind in kinds:
+        data, h = problem(rng, kind, is_complex), 0.01
+
+        def plain(t, data=data):
+            return loss_on_the_curve(lambda a, b: np.linalg.pinv(a, 1e-10) @ b, data, t, np)
+
+        points = np.array([plain(0.2 + i * h) for i in range(-3, 4)])
+        first = np.dot(points, [-1, 9, -45, 0, 45, -9, 1]) / (60 * h)
+        second = np.dot(points, [2, -27, 270, -490, 270, -27, 2]) / (180 * h * h)
+        (value, slope), (forward, curvature) = compute(data, 0.2)
+        np.testing.assert_allclose(value, points[3], rtol=1e-11)
+        np.testing.assert_allclose([slope, forward], [first, first], rtol=1e-8)
+        np.testing.assert_allclose(curvature, second, rtol=1e-6)
 
 
 def test_results_are_those_of_scipy(rng):
-    curve, b, c = problem(rng, "tall", False)
-    a = curve(0.0)
-    for options in ({}, dict(damp=0.3), dict(x0=c), dict(damp=0.3, x0=c)):
-        plain = jax.tree.map(np.asarray, (a, b, options))
-        want = scipy.sparse.linalg.lsmr(*plain[:2], **TIGHT, **plain[2])
-        for matrix in (a, BCOO.fromdense(a)):
-            got = lsmr(matrix, b, **TIGHT, **options)
+    a, _, _, b, c = problem(rng, "tall", False)
+    sparse = BCOO.fromdense(jnp.asarray(a))
+
+    @jax.jit
+    def compute(damp, x0):
+        return [lsmr(matrix, b, damp, x0=x0, **TIGHT) for matrix in (a, sparse)]
+
+    for damp, x0 in ((0.0, 0.0 * c), (0.3, 0.0 * c), (0.0, c), (0.3, c)):
+        want = scipy.sparse.linalg.lsmr(a, b, damp, x0=x0, **TIGHT)
+        for got in compute(damp, x0):
             np.testing.assert_allclose(got.x, want[0], rtol=1e-10)
             for name, place in (("normr", 3), ("norma", 5), ("conda", 6), ("normx", 7)):
                 np.testing.assert_allclose(getattr(got, name), want[place], rtol=0.3, err_msg=name)
             np.testing.assert_allclose(got.normr, want[3], rtol=1e-9)
             assert got.istop in (1, 2, 4, 5)
-    assert lsmr(a, b).istop == scipy.sparse.linalg.lsmr(np.asarray(a), np.asarray(b))[1] == 2
+    assert lsmr(a, b).istop == scipy.sparse.linalg.lsmr(a, b)[1] == 2
     zero = lsmr(a, 0.0 * b)
     assert zero.istop == 0
     np.testing.assert_array_equal(zero.x, 0.0)
 
 
 def test_damping_and_starting_vector_have_derivatives(rng):
-    curve, b, c = problem(rng, "wide", True)
-    a = curve(0.0)
+    a, _, _, b, c = (jnp.asarray(x) for x in problem(rng, "wide", True))
 
     def krylov(damp, x0):
         return lsmr(a, b, damp, x0=x0, **TIGHT).x
@@ -98,13 +97,11 @@ def test_damping_and_starting_vector_have_derivatives(rng):
 
     @jax.jit
     def compute(damp, x0):
-        def loss(f):
-            return lambda damp, x0: jnp.sum(jnp.abs(f(damp, x0)) ** 2)
+        def gradient(f):
+            return jax.value_and_grad(lambda *at: jnp.sum(jnp.abs(f(*at)) ** 2), (0, 1))
 
-        return [
-            (f(damp, x0), jax.grad(loss(f), (0, 1))(damp, x0), jax.hessian(loss(f))(damp, x0))
-            for f in (krylov, dense)
-        ]
+        at = damp, x0
+        return [jax.jvp(gradient(f), at, (1.0, jnp.sin(x0))) for f in (krylov, dense)]
 
     got, want = compute(0.4, c)
     for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
@@ -112,8 +109,7 @@ def test_damping_and_starting_vector_have_derivatives(rng):
 
 
 def test_functions_on_pytrees_and_batches(rng):
-    curve, b, _ = problem(rng, "tall", False)
-    a = curve(0.0)
+    a, _, _, b, _ = (jnp.asarray(x) for x in problem(rng, "tall", False))
     like = {"p": jax.ShapeDtypeStruct((2, 3), float), "q": jax.ShapeDtypeStruct((3,), float)}
 
     def solve(scale):
@@ -133,8 +129,7 @@ def test_functions_on_pytrees_and_batches(rng):
 
 
 def test_tiny_cotangents_in_single_precision_do_not_underflow(rng):
-    curve, b, _ = problem(rng, "tall", False)
-    a, b = curve(0.0).astype(jnp.float32), b.astype(jnp.float32)
+    a, _, _, b, _ = (jnp.asarray(x, jnp.float32) for x in problem(rng, "tall", False))
 
     @jax.jit
     def gradient(scale):
@@ -145,8 +140,7 @@ def test_tiny_cotangents_in_single_precision_do_not_underflow(rng):
 
 
 def test_missing_convergence_is_loud(rng):
-    curve, b, c = problem(rng, "tall", False)
-    a = curve(0.0)
+    a, _, _, b, c = (jnp.asarray(x) for x in problem(rng, "tall", False))
     with pytest.raises(NotConverged, match=r"lsmr has not converged.*istop=7") as error:
         lsmr(a, b, maxiter=2)
     assert np.all(np.isfinite(error.value.found.x))

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
-from jax.experimental.sparse import BCOO
+from jax.experimental.sparse import BCOO, BCSR
 from scipy.sparse.linalg import aslinearoperator
 
 from difflinalg._krylov.operator import matrix_product
@@ -36,6 +37,18 @@ def test_matrices_of_scipy_are_refused_with_a_remedy(convert):
         for f in functions:
             with pytest.raises(TypeError, match="from_scipy_sparse"):
                 call(f)
+
+
+def test_compressed_rows_are_a_matrix_too():
+    a, b = np.diag(np.arange(1.0, 5.0)) + np.eye(4, k=1), np.ones(4)
+    a = a.T @ a
+    sparse, w = BCSR.fromdense(jnp.asarray(a)), np.linalg.eigvalsh(a)
+    np.testing.assert_allclose(eigsh(sparse, 4, return_eigenvectors=False), w, rtol=1e-12)
+    np.testing.assert_allclose(svds(sparse, 4, return_singular_vectors=False), w, rtol=1e-12)
+    np.testing.assert_allclose(np.sort(eigs(sparse, 4)[0].real), w, rtol=1e-12)
+    np.testing.assert_allclose(cg(sparse, b, tol=1e-12)[0], np.linalg.solve(a, b), rtol=1e-9)
+    want = scipy.linalg.expm(a) @ b
+    np.testing.assert_allclose(expm_multiply(sparse, b), want, rtol=1e-11)
 
 
 def test_numbers_that_are_not_finite_are_named():
