@@ -25,7 +25,7 @@ def odeint(
     atol: float = 1.4e-8,
     mxstep: float = jnp.inf,
     hmax: float = jnp.inf,
-    method: str = "Dopri5",
+    method: str = "Tsit5",
     adjoint: Adjoint = Checkpointed(),  # noqa: B008 (frozen)
 ) -> Any:
     """Integrate `dy/dt = func(y, t, *args)`; the signature is that of JAX.
@@ -40,7 +40,8 @@ def odeint(
         atol: absolute part of the tolerated error.
         mxstep: how many steps may be tried between two times.
         hmax: largest step size.
-        method: "Dopri5", "Tsit5", "Dopri8" or the stiff "Esdirk43".
+        method: "Tsit5", "Dopri5" (that of JAX), "Dopri8" or the stiff "Esdirk43". The default has
+            smaller errors than "Dopri5" at the same tolerance and cost, in derivatives as well.
         adjoint: how derivatives are computed; see the classes in `difflinalg.ode`.
 
     Returns:

@@ -39,7 +39,7 @@ def diffrax_odeint(func, y0, t, *args, rtol, atol):
 INTEGRATORS = {
     "difflinalg": odeint,
     "difflinalg, Backsolve": partial(odeint, adjoint=Backsolve()),
-    "difflinalg, Tsit5": partial(odeint, method="Tsit5"),
+    "difflinalg, Dopri5": partial(odeint, method="Dopri5"),
     "difflinalg, Dopri8": partial(odeint, method="Dopri8"),
     "jax": jax_odeint,
     "diffrax": diffrax_odeint,
