@@ -48,9 +48,10 @@ def odeint(
         The states at all times: `y0` with a new leading axis of length `m`.
 
     Raises:
-        TypeError: if `t` is not floating, an argument is not an array, or `func` returns a dtype
-            that the state cannot hold.
-        ValueError: if `t` is not a vector or turns back, or `func` returns other shapes.
+        TypeError: if `t` is not floating, an argument is not an array, `func` returns a dtype that
+            the state cannot hold, or `adjoint` is not a derivative option.
+        ValueError: if `t` is not a vector or turns back, `func` returns other shapes, or a
+            tolerance or `hmax` is not a size.
         RuntimeError: if the steps are spent, the right-hand side is not finite, or the step size
             underflows; under jit and vmap the result is NaN, and so are its derivatives.
 
@@ -75,9 +76,10 @@ def odeint(
         Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I" (1993), sections
         II.4 (steps), II.5 and II.10 (methods), II.6 (interpolation).
     """
-    control = Control(
-        tableau("odeint", method), float(rtol), float(atol), float(mxstep), jnp.inf, float(hmax)
-    )
+    rtol, atol, hmax = float(rtol), float(atol), float(hmax)
+    tolerances = {"rtol": rtol, "atol": atol}
+    ode_checks.check_options("odeint", tolerances, {"hmax": hmax}, adjoint, Adjoint)
+    control = Control(tableau("odeint", method), rtol, atol, float(mxstep), jnp.inf, hmax)
     leaves, treedef = jax.tree.flatten(y0)
     y = [ode_checks.as_state("odeint", x) for x in leaves]
     times = ode_checks.as_times("odeint", t)
