@@ -52,6 +52,34 @@ def as_times(name: str, t: object) -> Array:
     return jax.lax.convert_element_type(array, array.dtype)
 
 
+def check_options(
+    name: str, tolerances: dict[str, float], largest: dict[str, float], adjoint: object, kind: type
+) -> None:
+    """Refuse tolerances and step sizes that mean nothing, and classes in place of their objects."""
+    if not all(x >= 0.0 for x in tolerances.values()) or not any(tolerances.values()):
+        msg = f"{name} needs rtol and atol >= 0, and not both zero; got {tolerances}."
+        raise ValueError(msg)
+    for key, size in largest.items():
+        if not size > 0.0:
+            msg = f"{name} needs {key} > 0 (a size, without direction), got {size!r}."
+            raise ValueError(msg)
+    if not isinstance(adjoint, kind):
+        msg = (
+            f"{name} needs adjoint as an object of a class in difflinalg.ode, for example "
+            f"adjoint=Backsolve(), got {adjoint!r}."
+        )
+        raise TypeError(msg)
+
+
+def as_args(name: str, args: object) -> tuple:
+    """Further arguments of a right-hand side as a tuple."""
+    try:
+        return tuple(args)  # type: ignore[arg-type]
+    except TypeError as error:
+        msg = f"{name} needs args as a tuple, got {type(args).__name__}; write args=(x,)."
+        raise TypeError(msg) from error
+
+
 def match_field(name: str, out: object, y: list[Array], treedef: object) -> list[Array]:
     """The value of a right-hand side as leaves with the shapes and dtypes of the state.
 
@@ -90,7 +118,8 @@ def match_field(name: str, out: object, y: list[Array], treedef: object) -> list
 ODE_FAILURES = {
     1: "the budget of steps is spent; allow more of them, loosen rtol and atol, or use a stiff "
     "method",
-    2: "the right-hand side is not finite there; look for a division by zero or an overflow in it",
+    2: "the right-hand side is not finite there; look for a division by zero or an overflow in it "
+    "(with atol=0 a zero in the state is one too)",
     3: "the step size underflows; the solution is probably singular there, or the problem stiff",
     4: "more steps are needed than the derivative method records; raise its max_steps",
     5: "the times do not increase or decrease throughout; sort them",

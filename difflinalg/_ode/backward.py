@@ -53,9 +53,15 @@ class Stack(NamedTuple):
 
 
 class Reversal(NamedTuple):
-    """How far the pass has come: all steps from `end` on are reversed."""
+    """How far the pass has come: all steps from `end` on are reversed.
+
+    From the last checkpoint it has gone forward to step `number`, with the state `y`.
+    """
 
     stack: Stack
+    number: Array
+    y: Leaves
+    rows: Leaves  # the stage values of one segment
     end: Array
     y_bar: Leaves
     p_bar: Leaves
@@ -83,35 +89,34 @@ def backward(
     packing = packing_of(p_bar, ts.ndim - 1)
     run = Pass(control, system, lift, active, ts, record, inner_bar, segment, slots, packing)
     p_bar = lift(lambda _p, _q, p_bar: packing.pack(p_bar), p_bar)
-    states = [jnp.zeros((slots + 1, *x.shape), x.dtype).at[0].set(x) for x in y0]
-    stack = Stack(states, jnp.zeros((slots + 1,), jnp.int32), jnp.ones((), jnp.int32))
+    states = [jnp.zeros((slots + 2, *x.shape), x.dtype).at[0].set(x) for x in y0]
+    zero = jnp.zeros((), jnp.int32)
+    stack = Stack(states, jnp.zeros((slots + 2,), jnp.int32), zero + 1)
+    rows = [
+        jnp.zeros((segment, *ts.shape[:-1], run.stages, *x.shape[ts.ndim - 1 :]), x.dtype)
+        for x in y0
+    ]
     output = jnp.full(ts.shape[:-1], ts.shape[-1] - 3, jnp.int32)
-    first = Reversal(stack, record.count, final_bar, p_bar, output)
-    last = lax.while_loop(lambda s: s.end > 0, lambda s: _reverse_top(run, s), first)
+    first = Reversal(stack, zero, y0, rows, record.count, final_bar, p_bar, output)
+    last = lax.while_loop(lambda s: s.end > 0, lambda s: _turn(run, s), first)
     return last.y_bar, lift(lambda _p, _q, p_bar: packing.unpack(p_bar), last.p_bar)
 
 
-def _reverse_top(run: Pass, s: Reversal) -> Reversal:
-    """Split the last stretch until it is short enough, then reverse what is left of it."""
-
-    def is_long(stack: Stack) -> Array:
-        return s.end - stack.steps[stack.size - 1] > run.segment
-
-    stack = lax.while_loop(is_long, lambda stack: _split(run, stack, s.end), s.stack)
-    begin = stack.steps[stack.size - 1]
-    y = [lax.dynamic_index_in_dim(x, stack.size - 1, 0, keepdims=False) for x in stack.states]
-    window = _window(run, begin)
-    rows = [
-        jnp.zeros((run.segment, *run.ts.shape[:-1], run.stages, *_own(run, x)), x.dtype) for x in y
-    ]
+def _turn(run: Pass, s: Reversal) -> Reversal:
+    """Go on by one segment at most: towards the next checkpoint, or to the end and back."""
+    top = s.stack.size - 1
+    begin = s.stack.steps[top]
+    last = s.end - begin <= run.segment
+    goal = jnp.where(last, s.end, _next_checkpoint(run, begin, s.end, s.stack.size))
+    length = jnp.minimum(goal - s.number, run.segment)
+    window = _window(run, s.number)
 
     def store(n: Array, carry: tuple[Leaves, Leaves]) -> tuple[Leaves, Leaves]:
         y, rows = carry
-        y, at = _step(run, window, n, y, keep=True)
+        y, at = _step(run, window, n, y)
         return y, [put(r, x, n) for r, x in zip(rows, at, strict=True)]
 
-    length = s.end - begin
-    _, rows = lax.fori_loop(0, length, store, (y, rows))
+    y, rows = lax.fori_loop(0, length, store, (s.y, s.rows))
 
     def reverse(i: Array, carry: tuple) -> tuple:
         n = length - 1 - i
@@ -119,35 +124,33 @@ def _reverse_top(run: Pass, s: Reversal) -> Reversal:
         return _reverse_step(run, window, n, begin + n, at, *carry)
 
     carry = (s.y_bar, s.p_bar, s.output)
-    y_bar, p_bar, output = lax.fori_loop(0, length, reverse, carry)
-    return Reversal(stack._replace(size=stack.size - 1), begin, y_bar, p_bar, output)
+    back = jnp.where(last, length, 0)
+    y_bar, p_bar, output = lax.fori_loop(0, back, reverse, carry)
+    # a new checkpoint, or one less; the row behind all others takes what is not kept
+    number = s.number + length
+    reached = ~last & (number == goal)
+    row = jnp.where(reached, s.stack.size, run.slots + 1)
+    states = [put(kept, x, row) for kept, x in zip(s.stack.states, y, strict=True)]
+    stack = Stack(states, put(s.stack.steps, number, row), s.stack.size + reached - last)
+    top = jnp.maximum(stack.size - 1, 0)
+    y = [
+        jnp.where(last, lax.dynamic_index_in_dim(kept, top, 0, keepdims=False), x)
+        for kept, x in zip(states, y, strict=True)
+    ]
+    number = jnp.where(last, stack.steps[top], number)
+    end = jnp.where(last, begin, s.end)
+    return Reversal(stack, number, y, rows, end, y_bar, p_bar, output)
 
 
-def _own(run: Pass, x: Array) -> tuple[int, ...]:
-    """The shape of a leaf without its batch axes."""
-    return x.shape[run.ts.ndim - 1 :]
-
-
-def _split(run: Pass, stack: Stack, end: Array) -> Stack:
-    """Put a checkpoint into the stretch between the top of the stack and `end`."""
-    top = stack.size - 1
-    begin = stack.steps[top]
+def _next_checkpoint(run: Pass, begin: Array, end: Array, size: Array) -> Array:
+    """The step of the next checkpoint between the top of the stack, at `begin`, and `end`."""
     pieces = (end - begin + run.segment - 1) // run.segment
-    free = run.slots - stack.size
-    # as many checkpoints as there are pieces, or half of what is free at a wider distance
+    free = run.slots - size
+    # as many checkpoints as there are pieces, or half of what is free at a wider distance;
+    # without a free slot, one at the last piece, which is reversed next
     used = jnp.where(pieces - 1 <= free, pieces - 1, jnp.maximum(free // 2, 1))
     ahead = jnp.where(free > 0, (pieces + used) // (used + 1), pieces - 1)
-    middle = begin + run.segment * jnp.minimum(ahead, pieces - 1)
-    y = [lax.dynamic_index_in_dim(x, top, 0, keepdims=False) for x in stack.states]
-
-    def advance(block: Array, y: Leaves) -> Leaves:
-        window = _window(run, begin + run.segment * block)
-        return lax.fori_loop(0, run.segment, lambda n, y: _step(run, window, n, y)[0], y)
-
-    y = lax.fori_loop(0, (middle - begin) // run.segment, advance, y)
-    row = jnp.minimum(stack.size, run.slots)  # without a free slot, the scratch row behind them
-    states = [put(s, x, row) for s, x in zip(stack.states, y, strict=True)]
-    return Stack(states, put(stack.steps, middle, row), row + 1)
+    return begin + run.segment * jnp.minimum(ahead, pieces - 1)
 
 
 def _window(run: Pass, begin: Array) -> Array:
@@ -158,15 +161,13 @@ def _window(run: Pass, begin: Array) -> Array:
     return lax.dynamic_slice_in_dim(run.record.times, begin, run.segment + 1, axis=-1)
 
 
-def _step(
-    run: Pass, window: Array, n: Array, y: Leaves, keep: bool = False
-) -> tuple[Leaves, Leaves]:
-    """The state after step `n`, and the stage values of that step if they are to be kept."""
+def _step(run: Pass, window: Array, n: Array, y: Leaves) -> tuple[Leaves, Leaves]:
+    """The state after step `n` of a segment, and the stage values of that step."""
     tableau = run.control.tableau
 
     def step(p: Leaves, q: Leaves, y: Leaves, times: Array) -> tuple[Leaves, Leaves]:
         t, h = interval(times, n)
-        k, values, _ = evaluate(run.system, tableau, run.stages, y, t, h, p, q, None, keep)
+        k, values, _ = evaluate(run.system, tableau, run.stages, y, t, h, p, q, None, keep=True)
         b = tableau.array("b", t.dtype, run.stages)
         return axpy(y, h, b, k), values
 

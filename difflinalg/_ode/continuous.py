@@ -45,25 +45,31 @@ def _sweep(
     def packed(state: Leaves, t: Array, p: Leaves, q: Leaves) -> Leaves:
         return packing.pack(system.field(packing.unpack(state), t, p, q))
 
-    last = jnp.stack([ts[..., -1], ts[..., -2]], axis=-1)
-
     def between(lam: Leaves, p_bar: Leaves, y: Leaves, ends: Array) -> Pair:
         state = lift(lambda _p, _q, state: packing.pack(state), start(y, lam, p_bar))
         out = solve(control, System(packed), lift, state, ends, 0).final
         out = lift(lambda _p, _q, out: packing.unpack(out), out)
         return out[-n - len(p_bar) : len(out) - len(p_bar)], out[len(out) - len(p_bar) :]
 
-    lam, p_bar = between(final_bar, p_bar, final, last)
     if not inner:
-        return lam, p_bar
+        return between(final_bar, p_bar, final, ts[..., ::-1])
 
     def body(carry: Pair, row: tuple) -> tuple[Pair, None]:
         lam, p_bar = carry
         y, g, ends = row
         return between(add(lam, g), p_bar, y, ends), None
 
-    pairs = jnp.stack([ts[..., 1:-1], ts[..., :-2]], axis=-1)
-    rows = jax.tree.map(lambda x: jnp.moveaxis(x, batch, 0), (inner, inner_bar, pairs))
+    # the last output is one row more, so that the integration is compiled once
+    pairs = jnp.stack([ts[..., 1:], ts[..., :-1]], axis=-1)
+    y, g = (
+        [
+            jnp.concatenate([x, jnp.expand_dims(last, batch)], axis=batch)
+            for x, last in zip(*pair, strict=True)
+        ]
+        for pair in ((inner, final), (inner_bar, final_bar))
+    )
+    rows = jax.tree.map(lambda x: jnp.moveaxis(x, batch, 0), (y, g, pairs))
+    lam = [jnp.zeros_like(x) for x in final_bar]
     (lam, p_bar), _ = lax.scan(body, (lam, p_bar), rows, reverse=True)
     return lam, p_bar
 

@@ -88,9 +88,17 @@ def first_step(
     return sign * jnp.minimum(100.0 * h0, h1).astype(t.dtype)
 
 
-def error_ratio(control: Control, y: Leaves, z: Leaves, k: Leaves, h: Array) -> Array:
-    """The estimated error of a step in units of the tolerated one."""
-    scale = scales(control, y, z)
+def error_ratio(
+    control: Control, y: Leaves, z: Leaves, k: Leaves, slope: Leaves, h: Array
+) -> Array:
+    """The estimated error of a step in units of the tolerated one.
+
+    It is NaN if the new state `z` or its slope is not finite.
+    """
+    scale = [
+        jnp.where(jnp.isfinite(u) & jnp.isfinite(v), size, jnp.nan)
+        for size, u, v in zip(scales(control, y, z), z, slope, strict=True)
+    ]
     estimates = []
     for row in control.tableau.array("errors", h.dtype, k[0].shape[0]):
         error = [combine(jnp.asarray(row, real_dtype(x)), kx) for x, kx in zip(y, k, strict=True)]
@@ -100,7 +108,7 @@ def error_ratio(control: Control, y: Leaves, z: Leaves, k: Leaves, h: Array) -> 
     # DOP853: the fifth-order estimate, damped where the third-order one shows it to be lucky
     fifth, third = estimates
     size = jnp.sqrt(fifth**2 + 0.01 * third**2)
-    return jnp.where(size > 0.0, fifth**2 / jnp.where(size > 0.0, size, 1.0), 0.0)
+    return jnp.where(size == 0.0, 0.0, fifth**2 / size)
 
 
 def next_step(control: Control, h: Array, ratio: Array, log_ratio: Array, last_log: Array) -> Array:

@@ -109,7 +109,7 @@ def locate(
         record = found.times.at[jnp.arange(len(events)), column].set(times, mode="drop")
         stop = jnp.where(stopped, stop, span[1])
         found = found._replace(times=record, counts=found.counts + hit, stop=stop, stopped=stopped)
-        new = new._replace(done=new.done | stopped)
+        new = new.updated(done=new.done | stopped)
         return check_limits(control, 0, new), found, after
 
     s = start(control, system, p, q, y0, span)

@@ -25,7 +25,7 @@ def odeint(
     atol: float = 1.4e-8,
     mxstep: float = jnp.inf,
     hmax: float = jnp.inf,
-    method: str = "Dopri5",
+    method: str = "Tsit5",
     adjoint: Adjoint = Checkpointed(),  # noqa: B008 (frozen)
 ) -> Any:
     """Integrate `dy/dt = func(y, t, *args)`; the signature is that of JAX.
@@ -40,16 +40,18 @@ def odeint(
         atol: absolute part of the tolerated error.
         mxstep: how many steps may be tried between two times.
         hmax: largest step size.
-        method: "Dopri5", "Tsit5", "Dopri8" or the stiff "Esdirk43".
+        method: "Tsit5", "Dopri5" (that of JAX), "Dopri8" or the stiff "Esdirk43". The default has
+            smaller errors than "Dopri5" at the same tolerance and cost, in derivatives as well.
         adjoint: how derivatives are computed; see the classes in `difflinalg.ode`.
 
     Returns:
         The states at all times: `y0` with a new leading axis of length `m`.
 
     Raises:
-        TypeError: if `t` is not floating, an argument is not an array, or `func` returns a dtype
-            that the state cannot hold.
-        ValueError: if `t` is not a vector or turns back, or `func` returns other shapes.
+        TypeError: if `t` is not floating, an argument is not an array, `func` returns a dtype that
+            the state cannot hold, or `adjoint` is not a derivative option.
+        ValueError: if `t` is not a vector or turns back, `func` returns other shapes, or a
+            tolerance or `hmax` is not a size.
         RuntimeError: if the steps are spent, the right-hand side is not finite, or the step size
             underflows; under jit and vmap the result is NaN, and so are its derivatives.
 
@@ -74,9 +76,10 @@ def odeint(
         Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I" (1993), sections
         II.4 (steps), II.5 and II.10 (methods), II.6 (interpolation).
     """
-    control = Control(
-        tableau("odeint", method), float(rtol), float(atol), float(mxstep), jnp.inf, float(hmax)
-    )
+    rtol, atol, hmax = float(rtol), float(atol), float(hmax)
+    tolerances = {"rtol": rtol, "atol": atol}
+    ode_checks.check_options("odeint", tolerances, {"hmax": hmax}, adjoint, Adjoint)
+    control = Control(tableau("odeint", method), rtol, atol, float(mxstep), jnp.inf, hmax)
     leaves, treedef = jax.tree.flatten(y0)
     y = [ode_checks.as_state("odeint", x) for x in leaves]
     times = ode_checks.as_times("odeint", t)

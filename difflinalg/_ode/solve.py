@@ -22,20 +22,33 @@ from difflinalg._ode.system import Leaves, System
 SUCCESS, MAX_STEPS, NOT_FINITE, UNDERFLOW, RECORD_FULL, NOT_MONOTONE, STOPPED = range(7)
 
 
+COUNTERS = ("accepted", "rejected", "since_output", "output", "status", "done")
+
+
 class Progress(NamedTuple):
-    """Where the integration of one member stands."""
+    """Where the integration of one member stands.
+
+    What is counted is one vector, because a loop spends as much time on a number as on a vector.
+    """
 
     t: Array
     y: Leaves
     slope: Leaves
     h: Array
     last_log: Array  # of the error ratio of the last accepted step
-    accepted: Array
-    rejected: Array
-    since_output: Array
-    output: Array  # the next output, counted from 0 for ts[1]
-    status: Array
-    done: Array
+    counters: Array  # as named in COUNTERS; the last axis
+
+    def __getattr__(self, name: str) -> Array:
+        """A counter; `output` is the next output, counted from 0 for ts[1]."""
+        if name not in COUNTERS:
+            raise AttributeError(name)
+        value = self.counters[..., COUNTERS.index(name)]
+        return value != 0 if name == "done" else value
+
+    def updated(self, **changes: Array) -> "Progress":
+        """With other values of some counters."""
+        rows = [changes.get(name, self.counters[i]) for i, name in enumerate(COUNTERS)]
+        return self._replace(counters=jnp.stack([jnp.asarray(x, jnp.int32) for x in rows]))
 
 
 class Step(NamedTuple):
@@ -81,22 +94,8 @@ def start(control: Control, system: System, p: Leaves, q: Leaves, y: Leaves, ts:
     monotone = jnp.all(sign * jnp.diff(ts) >= 0.0)
     finite = all_finite(slope) & all_finite(y) & jnp.isfinite(h)
     status = jnp.where(monotone, jnp.where(finite, SUCCESS, NOT_FINITE), NOT_MONOTONE)
-    status = status.astype(jnp.int32)
-    zero = jnp.zeros((), jnp.int32)
-    done = status != SUCCESS
-    return Progress(
-        t,
-        y,
-        slope,
-        h,
-        jnp.zeros((), ts.dtype),
-        zero,
-        zero,
-        zero,
-        zero,
-        status,
-        done,
-    )
+    progress = Progress(t, y, slope, h, jnp.zeros((), ts.dtype), jnp.zeros(6, jnp.int32))
+    return progress.updated(status=status, done=status != SUCCESS)
 
 
 def all_finite(leaves: Leaves) -> Array:
@@ -119,11 +118,13 @@ def attempt(
     h = jnp.where(lands, target - s.t, s.h)
     k, good = slopes(system, tableau, stages, s.y, s.t, h, p, q, s.slope)
     y = axpy(s.y, h, tableau.array("b", ts.dtype, stages), k)
-    ratio = jnp.zeros((), ts.dtype)
-    if not control.fixed:
-        ratio = ctl.error_ratio(control, s.y, y, k, h).astype(ts.dtype)
     last = tableau.error_stages - 1
-    finite = all_finite([kx[last] for kx in k]) & all_finite(y) & jnp.isfinite(ratio)
+    end = [kx[last] for kx in k]
+    if control.fixed:
+        ratio = jnp.where(all_finite(end) & all_finite(y), 0.0, jnp.nan).astype(ts.dtype)
+    else:
+        ratio = ctl.error_ratio(control, s.y, y, k, end, h).astype(ts.dtype)
+    finite = jnp.isfinite(ratio)
     ratio = jnp.where(finite & good, ratio, jnp.nan)
     accepted = ~s.done & (ratio <= 1.0)
     log_ratio = jnp.log(jnp.maximum(ratio, 1e-10))
@@ -132,37 +133,31 @@ def attempt(
     h_next = jnp.where(accepted & lands & (jnp.abs(h_next) < jnp.abs(s.h)), s.h, h_next)
     h_next = jnp.clip(h_next, -control.hmax, control.hmax)
     t = jnp.where(lands, target, s.t + h)
-    moved = Progress(
-        t=t,
-        y=y,
-        slope=[kx[last] for kx in k],
-        h=h_next,
-        last_log=jnp.maximum(log_ratio, math.log(1e-4)),
-        accepted=s.accepted + 1,
-        rejected=s.rejected,
-        since_output=s.since_output + 1,
-        output=s.output + lands if landing else s.output,
-        status=s.status,
-        done=lands & (s.output == ts.shape[0] - 2) if landing else lands,
-    )
     tiny = 4.0 * jnp.finfo(ts.dtype).eps * jnp.abs(s.t)
     stuck = ~accepted if control.fixed else (jnp.abs(h_next) <= tiny)
-    failure = jnp.where(finite, UNDERFLOW, NOT_FINITE)
     # a step that no longer moves t is accepted at its end only
-    frozen = (t == s.t) & ~lands
-    moved = moved._replace(
-        status=jnp.where(frozen, UNDERFLOW, s.status).astype(jnp.int32),
-        done=moved.done | frozen,
+    frozen = jnp.where((t == s.t) & ~lands, UNDERFLOW, SUCCESS)
+    failure = jnp.where(stuck, jnp.where(finite, UNDERFLOW, NOT_FINITE), SUCCESS)
+    status = jnp.where(accepted, frozen, failure)
+    reached = accepted & lands
+    rises = [
+        accepted,
+        ~accepted,
+        jnp.array(True),
+        reached if landing else jnp.array(False),
+        status,
+        (reached & (s.output == ts.shape[0] - 2) if landing else reached) | (status != SUCCESS),
+    ]
+    rises = jnp.stack([x.astype(jnp.int32) for x in rises])
+    new = Progress(
+        t=jnp.where(accepted, t, s.t),
+        y=select(accepted, y, s.y),
+        slope=select(accepted, end, s.slope),
+        h=jnp.where(s.done, s.h, h_next),
+        last_log=jnp.where(accepted, jnp.maximum(log_ratio, math.log(1e-4)), s.last_log),
+        counters=s.counters + jnp.where(s.done, 0, rises),
     )
-    stayed = s._replace(
-        h=h_next,
-        rejected=s.rejected + 1,
-        since_output=s.since_output + 1,
-        status=jnp.where(stuck, failure, s.status).astype(jnp.int32),
-        done=stuck,
-    )
-    new = select(accepted, moved, stayed)
-    return select(s.done, s, new), Step(s.t, h, s.y, k, accepted, s.output)
+    return new, Step(s.t, h, s.y, k, accepted, s.output)
 
 
 def select(condition: Array, x: Any, y: Any) -> Any:
@@ -178,8 +173,8 @@ def check_limits(control: Control, capacity: int, s: Progress) -> Progress:
     status = jnp.where(spent, MAX_STEPS, s.status)
     if capacity:
         status = jnp.where(~spent & (s.accepted >= capacity), RECORD_FULL, status)
-    status = jnp.where(s.done, s.status, status).astype(jnp.int32)
-    return s._replace(status=status, done=s.done | (status != SUCCESS))
+    status = jnp.where(s.done, s.status, status)
+    return s.updated(status=status, done=s.done | (status != SUCCESS))
 
 
 def interpolate(control: Control, step: Step, theta: Array) -> Leaves:
@@ -227,9 +222,12 @@ def write_outputs(
     def write_all(carry: tuple) -> tuple:
         return lift(write, carry[0], s, step, ts, carry[1])
 
+    def update(_p: Leaves, _q: Leaves, s: Progress, output: Array, since: Array) -> Progress:
+        return s.updated(output=output, since_output=since)
+
     output, buffers = lax.while_loop(any_due, write_all, (s.output, buffers))
     since = jnp.where(output > s.output, 0, s.since_output)
-    return s._replace(output=output, since_output=since), buffers
+    return lift(update, s, output, since), buffers
 
 
 def put(buffer: Array, value: Array, row: Array) -> Array:
@@ -265,7 +263,7 @@ def solve(
             inner = [put(b, x, row) for b, x in zip(buffers.inner, s.y, strict=True)]
             index = put(buffers.index, s.accepted - 1, row)
             buffers = buffers._replace(inner=inner, index=index)
-            s = s._replace(since_output=jnp.where(reached, 0, s.since_output))
+            s = s.updated(since_output=jnp.where(reached, 0, s.since_output))
         return s, step, buffers
 
     def body(carry: tuple[Progress, Buffers]) -> tuple[Progress, Buffers]:

@@ -116,7 +116,8 @@ def solve_ivp(
             the two ends (JAX has no results of unknown length).
         dense_output: also return the solution as a function of time.
         events: functions `event(t, y, *args)` of which zeros are sought, one or a sequence; with
-            SciPy's attributes `terminal` (a bool or a count) and `direction`.
+            SciPy's attributes `terminal` (a bool or a count) and `direction`. A zero at the
+            first time is no event, so that what starts on a surface can leave it.
         args: further arguments of `fun` and the events.
         rtol: tolerated error of a step relative to the state; smaller than in SciPy, because
             derivatives are no better than the solution.
@@ -163,12 +164,16 @@ def solve_ivp(
         appendix C ("Esdirk43").
     """
     checks.check_choice("solve_ivp", "method", method, tuple(METHODS))
+    args = ode_checks.as_args("solve_ivp", args)
+    rtol, atol, max_step = float(rtol), float(atol), float(max_step)
+    tolerances = {"rtol": rtol, "atol": atol}
+    ode_checks.check_options("solve_ivp", tolerances, {"max_step": max_step}, adjoint, Adjoint)
     control = Control(
         METHODS[method],
-        float(rtol),
-        float(atol),
+        rtol,
+        atol,
         max_steps=float(max_steps),
-        hmax=float(max_step),
+        hmax=max_step,
         first_step=ode_checks.as_first_step(first_step, fixed=not METHODS[method].errors),
     )
     leaves, treedef = jax.tree.flatten(y0)

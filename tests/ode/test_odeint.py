@@ -154,9 +154,9 @@ def test_equal_times_and_single_times_have_values_and_gradients():
     t = jnp.array([0.0, 0.0, 0.5, 0.5])
     solve = lambda y0, t: tight(lambda y, s: -y * s, y0, t)  # noqa: E731
     exact = lambda y0, t: y0 * jnp.exp(-(t**2 - t[0] ** 2) / 2)  # noqa: E731
-    for times in (t, jnp.zeros(3), jnp.array([0.4])):
-        got, expected = (jax.jacrev(f, (0, 1))(2.0, times) for f in (solve, exact))
-        close(got, expected, 1e-9, scale=1.0)
+    got, expected = (jax.jit(jax.jacrev(f, (0, 1))) for f in (solve, exact))
+    for times in (t, jnp.zeros(4), jnp.array([0.4])):
+        close(got(2.0, times), expected(2.0, times), 1e-9, scale=1.0)
 
 
 def test_many_times_are_interpolated_with_the_same_derivatives():
@@ -320,6 +320,13 @@ def test_errors_name_the_function_the_shape_and_the_remedy():
         odeint(lambda y, _t: y, 1.0, t, method="RK4")
     with pytest.raises(ValueError, match=r"Checkpointed needs segment >= 1, got segment=0"):
         Checkpointed(segment=0)
+    for options in ({"rtol": -1.0}, {"rtol": 0.0, "atol": 0.0}, {"atol": float("nan")}):
+        with pytest.raises(ValueError, match=r"odeint needs rtol and atol >= 0"):
+            odeint(lambda y, _t: y, 1.0, t, **options)
+    with pytest.raises(ValueError, match=r"odeint needs hmax > 0 .* got 0\.0"):
+        odeint(lambda y, _t: y, 1.0, t, hmax=0.0)
+    with pytest.raises(TypeError, match=r"for example adjoint=Backsolve\(\), got <class"):
+        odeint(lambda y, _t: y, 1.0, t, adjoint=Checkpointed)
 
 
 def test_interpreted_without_jit_it_gives_the_same():

@@ -47,12 +47,12 @@ def test_result_has_the_ends_by_default_and_counts_steps():
 
 
 def test_dense_output_is_the_solution_at_any_times_and_its_derivative_the_field():
-    result = solve_ivp(field, SPAN, Y0, "Dopri8", args=(PARAMETERS,), rtol=1e-9, dense_output=True)
+    result = solve_ivp(field, SPAN, Y0, args=(PARAMETERS,), rtol=1e-9, dense_output=True)
     t = np.array([[1.2, 0.3], [0.1, 0.77]])
     expected = logistic_solution(Y0, np.sort(np.append(0.1, t.ravel())), PARAMETERS)[1:]
     close(result.sol(t).reshape(4, 2)[np.argsort(t.ravel())], expected, 1e-7)
-    slope = jax.jacfwd(result.sol)(0.5)
-    close(slope, field(0.5, result.sol(0.5), PARAMETERS), 1e-12)
+    value, slope = jax.jit(lambda t: jax.jvp(result.sol, (t,), (1.0,)))(0.5)
+    close(slope, field(0.5, value, PARAMETERS), 1e-12)
 
 
 # Events.
@@ -86,8 +86,18 @@ def time_of_fall(height, gravity):
 
 
 def test_terminal_event_stops_and_its_time_has_three_derivatives():
-    time, result = time_of_fall(5.0, 9.8)
+    def orders(function):
+        """Value and rest of the result, gradient, and the second and third order along a line."""
+        first = jax.grad(lambda h, g: function(h, g)[0], (0, 1))
+        along = lambda f: lambda h, g: jax.jvp(f, (h, g), (0.3, 1.0))[1]  # noqa: E731
+        return jax.jit(lambda h, g: (function(h, g), first(h, g), along(along(first))(h, g)))(
+            5.0, 9.8
+        )
+
+    (time, result), *derivatives = orders(time_of_fall)
+    _, *expected = orders(lambda h, g: (jnp.sqrt(2 * h / g), None))
     close(time, np.sqrt(10 / 9.8), 1e-10)
+    close(derivatives, expected, 1e-8)
     assert int(result.status) == 1
     assert result.message == "A terminal event occurred."
     close(result.y_events[0][0], np.array([0.0, -np.sqrt(98.0)]), 1e-9)
@@ -95,15 +105,6 @@ def test_terminal_event_stops_and_its_time_has_three_derivatives():
     close(result.ys[:2, 0], np.array([5.0, 5.0 - 9.8 / 8]), 1e-9)
     assert np.all(np.isnan(result.ys[2]))
     assert np.isnan(result.ts[2])
-    f = lambda h, g: time_of_fall(h, g)[0]  # noqa: E731
-    exact = lambda h, g: jnp.sqrt(2 * h / g)  # noqa: E731
-    orders = lambda f: jax.jit(  # noqa: E731
-        lambda h, g: (
-            jax.grad(f, (0, 1))(h, g),
-            jax.jvp(jax.grad(f, (0, 1)), (h, g), (0.3, 1.0)),
-        )
-    )(5.0, 9.8)
-    close(orders(f), orders(exact), 1e-8)
 
 
 def test_all_crossings_of_an_oscillator_are_found_with_direction_and_count():
@@ -123,8 +124,9 @@ def test_all_crossings_of_an_oscillator_are_found_with_direction_and_count():
         return jnp.array([y[1], -y[0]])
 
     y0 = jnp.array([1.0, 0.0])
-    run = jax.jit(lambda y: solve_ivp(oscillator, (0.0, 50.0), y, events=[up, second], rtol=1e-9))
-    result = run(y0)
+    run = lambda y: solve_ivp(oscillator, (0.0, 50.0), y, events=[up, second], rtol=1e-9)  # noqa: E731
+    batch = jax.jit(jax.vmap(run))(jnp.stack([y0, 2 * y0]))
+    result = jax.tree.map(lambda x: x[0], batch)
     reference = scipy.integrate.solve_ivp(
         oscillator, (0.0, 50.0), y0, events=[up, second], rtol=1e-10, atol=1e-10
     )
@@ -133,7 +135,6 @@ def test_all_crossings_of_an_oscillator_are_found_with_direction_and_count():
     assert np.all(np.isnan(ups[1:2])) or ups[1] <= seconds[2]
     close(seconds[:3], reference.t_events[1][:3], 1e-7)
     assert np.all(np.isnan(seconds[3:]))
-    batch = jax.vmap(run)(jnp.stack([y0, 2 * y0]))
     close(batch.t_events[0][0, :1], ups[:1], 1e-8)
     close(batch.t_events[1][1, :1], np.array([np.pi + np.arcsin(0.25)]), 1e-7)
 
@@ -145,7 +146,16 @@ def test_event_that_depends_on_a_closed_over_parameter_is_differentiated_in_it()
         result = solve_ivp(growth, (0.0, 5.0), 1.0, events=event, rtol=1e-9, max_events=2)
         return result.t_events[0][0]
 
-    close(jax.grad(time)(3.0), 1 / 3, 1e-7)
+    close(jax.jit(jax.grad(time))(3.0), 1 / 3, 1e-7)
+
+
+def test_zero_at_the_first_time_is_no_event():
+    thrown = lambda _t, y: jnp.stack([y[1], -2.0 + 0.0 * y[1]])  # noqa: E731
+    event = lambda _t, y: y[0]  # noqa: E731
+    event.terminal = True
+    run = jax.jit(lambda y: solve_ivp(thrown, (0.0, 9.0), y, events=event, max_events=1))
+    result = run(jnp.array([0.0, 3.0]))
+    close(result.t_events[0], np.array([3.0]), 1e-6)
 
 
 def test_backwards_integration_finds_events_too():
@@ -180,5 +190,9 @@ def test_errors_name_the_function_the_argument_and_the_remedy():
         solve_ivp(f, (0.0, 1.0), 1.0, t_eval=[0.5, 1.5])
     with pytest.raises(ValueError, match=r"one real number, got shape \(2,\)"):
         solve_ivp(f, (0.0, 1.0), jnp.ones(2), events=lambda _t, y: y)
+    with pytest.raises(TypeError, match=r"args as a tuple, got float; write args=\(x,\)"):
+        solve_ivp(f, (0.0, 1.0), 1.0, args=2.0)
+    with pytest.raises(ValueError, match="solve_ivp needs max_step > 0"):
+        solve_ivp(f, (0.0, 1.0), 1.0, max_step=-1.0)
     with pytest.raises(ValueError, match="method as one of 'Dopri5'"):
         solve_ivp(f, (0.0, 1.0), 1.0, "RK45")
