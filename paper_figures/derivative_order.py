@@ -111,6 +111,11 @@ def measured(method: str, order: int, known: dict[str, list[float]], seed: int) 
     return found | {"run seconds": least_seconds(lambda: run(*values))}
 
 
+def chosen(parameters: dict[str, Any]) -> list[str]:
+    """The methods of a run: all, or those that a short run names."""
+    return parameters.get("methods", list(METHODS))
+
+
 def orders(method: str, parameters: dict[str, Any]) -> range:
     """From the first to the highest of this mode."""
     return range(1, 1 + parameters["nested" if method.startswith("nested") else "taylor"])
@@ -123,7 +128,7 @@ def compute(store: Store, parameters: dict[str, Any]) -> None:
         name: store.get(f"exact, {name}", lambda n=name: exact(n, highest, seed))
         for name in SPECTRA
     }
-    for method in METHODS:
+    for method in chosen(parameters):
         for order in orders(method, parameters):
             store.get(f"{method}, {order}", lambda m=method, k=order: measured(m, k, known, seed))
 
@@ -141,7 +146,8 @@ def plot(data: dict[str, Any]) -> Any:
     }
     figure, grid = plt.subplots(2, 2, figsize=(9.9, 7.0), layout="constrained")
     for axis, (what, (title, label)) in zip(grid.flat, panels.items(), strict=True):
-        for method, style in STYLES.items():
+        for method in chosen(parameters):
+            style = STYLES[method]
             steps = orders(method, parameters)
             y = [results[f"{method}, {k}"][what] for k in steps]
             finite = [np.nan if v is None else max(v, 1e-17) for v in y]
@@ -167,9 +173,16 @@ FIGURE = Figure(
     "derivative_order",
     compute,
     plot,
-    count=lambda parameters: len(SPECTRA) + sum(len(orders(m, parameters)) for m in METHODS),
+    count=lambda parameters: (
+        len(SPECTRA) + sum(len(orders(m, parameters)) for m in chosen(parameters))
+    ),
     full={"nested": 6, "taylor": 12, "seed": 11},
-    smoke={"nested": 1, "taylor": 2, "seed": 11},
+    smoke={
+        "nested": 1,
+        "taylor": 2,
+        "methods": ["nested, jnp.linalg.eigh", "Taylor, funm_hermitian"],
+        "seed": 11,
+    },
     libraries=("mpmath",),
     rtol=0.5,
     atol=1e-9,

@@ -26,6 +26,8 @@ from paper_figures.common import Figure, Store, caption, shared_legend
 
 POINTS, FEATURES = 40, 12
 RATE = 0.4  # of gradient descent, where it is not differentiated
+FITS = ("lstsq", "cg", "descent")
+NAMES = ("theta", "phi", "theta theta", "phi phi")
 QUOTIENTS = ("forward difference", "central difference", "difference of AD")
 
 
@@ -197,9 +199,9 @@ def unrolled(parameters: dict[str, Any]) -> dict[str, list[float]]:
 
 def compute(store: Store, parameters: dict[str, Any]) -> None:
     """One result for each way to fit, for each quotient, and for the number of steps."""
-    for how in ("lstsq", "cg", "descent"):
+    for how in parameters.get("fits", FITS):
         store.get(how, partial(along_ridge, how, parameters))
-    for name in ("theta", "phi", "theta theta", "phi phi"):
+    for name in parameters.get("names", NAMES):
         store.get(f"quotients, {name}", partial(quotients, name, parameters))
     store.get("unrolled", partial(unrolled, parameters))
 
@@ -212,11 +214,13 @@ def plot(data: dict[str, Any]) -> Any:
     figure, grid = plt.subplots(2, 2, figsize=(9.9, 7.0), layout="constrained")
     loss, steps, first, second = grid.flat
     ridge = np.exp(np.linspace(*parameters["thetas"]))
-    for how, style in (("lstsq", "C0s"), ("cg", "C1x"), ("descent", "C2^")):
+    for how, style in zip(FITS, ("C0s", "C1x", "C2^"), strict=True):
+        if how not in results:
+            continue
         row = results[how]
         label = f"{how}, N = {parameters['steps']}" if how == "descent" else how
         loss.semilogx(ridge, row["theta"], style, ms=4.5, label=label)
-    for how in ("lstsq", "descent"):
+    for how in {"lstsq", "descent"} & results.keys():
         loss.semilogx(ridge, results[how]["exact theta"], "k-", lw=0.8, label="exact")
     loss.axhline(0, color="0.6", lw=0.8)
     loss.set_xlabel("ridge (dimensionless)")
@@ -234,6 +238,8 @@ def plot(data: dict[str, Any]) -> Any:
     styles = dict(zip(QUOTIENTS, ("-", "--", ":"), strict=True))
     for axis, names in ((first, ("theta", "phi")), (second, ("theta theta", "phi phi"))):
         for name, colour in zip(names, ("C0", "C3"), strict=True):
+            if f"quotients, {name}" not in results:
+                continue
             row, what = results[f"quotients, {name}"], "ridge" if name[0] == "t" else "rate"
             for kind, line in styles.items():
                 if kind in row:
@@ -261,7 +267,7 @@ FIGURE = Figure(
     "hypergradient",
     compute,
     plot,
-    count=lambda _: 8,
+    count=lambda p: len(p.get("fits", FITS)) + len(p.get("names", NAMES)) + 1,
     full={
         "thetas": [-8.0, 0.5, 18],
         "steps": 300,
@@ -272,8 +278,10 @@ FIGURE = Figure(
     smoke={
         "thetas": [-8.0, 0.5, 3],
         "steps": 30,
-        "lengths": [10, 100],
+        "lengths": [10],
         "sizes": [-8.0, -2.0, 4],
+        "fits": ["lstsq"],
+        "names": ["theta theta"],
         "seed": 5,
     },
     libraries=("mpmath",),

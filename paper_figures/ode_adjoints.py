@@ -33,6 +33,11 @@ OPTIONS: dict[str, ode.Adjoint] = {
 }
 
 
+def chosen(parameters: dict[str, Any]) -> list[str]:
+    """The options of a run: all, or those that a short run names."""
+    return parameters.get("options", list(OPTIONS))
+
+
 def lotka_volterra(_: Any, y: Array, rates: Array) -> Array:
     """Prey and predators."""
     a, b, c, d = rates
@@ -134,14 +139,14 @@ def gradient_bytes(option: str, steps: int, size: int) -> int:
 
 def compute(store: Store, parameters: dict[str, Any]) -> None:
     """Memory of each option and length; then errors and times."""
-    for option in ("plain AD", *OPTIONS):
+    for option in ("plain AD", *chosen(parameters)):
         for steps in parameters["steps"]:
             store.get(
                 f"bytes, {option}, {steps}",
                 lambda o=option, n=steps: gradient_bytes(o, n, parameters["size"]),
             )
     exact = store.get("reference", reference)
-    for option in OPTIONS:
+    for option in chosen(parameters):
         for rtol in parameters["rtol"]:
             store.get(f"{option}, {rtol:g}", lambda o=option, r=rtol: measured(o, r, exact))
 
@@ -156,12 +161,13 @@ def plot(data: dict[str, Any]) -> Any:
     styles = dict(
         zip((*OPTIONS, "plain AD"), ("C0s-", "C2d-", "C1v-", "C4^--", "C3o-"), strict=True)
     )
-    for option in OPTIONS:
+    for option in chosen(parameters):
         rows = [results[f"{option}, {r:g}"] for r in rtol]
         line: dict[str, Any] = {"ms": 4, "lw": 1, "label": option}
         axes[0].loglog(rtol, [row["error"] for row in rows], styles[option], **line)
         axes[1].loglog(rtol, [1e3 * row["seconds"] for row in rows], styles[option], **line)
-    for option, style in styles.items():
+    for option in (*chosen(parameters), "plain AD"):
+        style = styles[option]
         used = [results[f"bytes, {option}, {n}"] / 1e3 for n in steps]
         axes[2].loglog(steps, used, style, ms=4, lw=1, label=option)
     axes[0].loglog(rtol, rtol, "k:", lw=1, label="error = tolerance")
@@ -188,8 +194,8 @@ def plot(data: dict[str, Any]) -> Any:
 
 def count(parameters: dict[str, Any]) -> int:
     """The number of results."""
-    memories = (len(OPTIONS) + 1) * len(parameters["steps"])
-    return memories + 1 + len(OPTIONS) * len(parameters["rtol"])
+    options = len(chosen(parameters))
+    return (options + 1) * len(parameters["steps"]) + 1 + options * len(parameters["rtol"])
 
 
 FIGURE = Figure(
@@ -203,7 +209,13 @@ FIGURE = Figure(
         "size": 256,
         "seed": None,
     },
-    smoke={"rtol": [1e-6], "steps": [10, 2000], "size": 16, "seed": None},
+    smoke={
+        "rtol": [1e-6],
+        "steps": [10, 2000],
+        "size": 16,
+        "options": ["Checkpointed"],
+        "seed": None,
+    },
     rtol=1e-3,
     atol=1e-11,
     skip=lambda name: name == "seconds",

@@ -7,18 +7,20 @@ from paper_figures import derivative_order, hypergradient, ode_adjoints
 
 
 def check_ode(results, parameters):
-    for option in ode_adjoints.OPTIONS:
+    options = ode_adjoints.chosen(parameters)
+    for option in options:
         for rtol in parameters["rtol"]:
             # The interpolant has a lower order than the steps.
-            bound = 10 * rtol**0.7 if option == "Interpolating" else 100 * rtol
+            bound = 20 * rtol**0.7 if option == "Interpolating" else 100 * rtol
             assert results[f"{option}, {rtol:g}"]["error"] < bound
     few, many = parameters["steps"][0], parameters["steps"][-1]
     growth = {
         option: results[f"bytes, {option}, {many}"] / results[f"bytes, {option}, {few}"]
-        for option in ("plain AD", *ode_adjoints.OPTIONS)
+        for option in ("plain AD", *options)
     }
     assert growth["plain AD"] > 0.5 * many / few
-    assert growth["Backsolve"] == 1.0
+    assert growth.get("Backsolve", 1.0) == 1.0
+    assert growth["Checkpointed"] < 10
     assert results[f"bytes, Checkpointed, {many}"] < results[f"bytes, plain AD, {many}"] / 4
 
 
@@ -31,12 +33,13 @@ def test_committed_ode_options():
 
 
 def check_hypergradient(results):
-    for how in ("lstsq", "cg", "descent"):
+    for how in hypergradient.FITS:
+        if how not in results:
+            continue
         names = [name for name in results[how] if name.startswith("error")]
         assert len(names) == (6 if how == "descent" else 3)
         assert all(results[how][name] < 1e-10 for name in names), (how, results[how])
-    for name in ("theta", "phi", "theta theta", "phi phi"):
-        row = results[f"quotients, {name}"]
+    for row in (row for name, row in results.items() if name.startswith("quotients")):
         best = min(min(row[key]) for key in row if "central" in key)
         assert row["AD"] < 1e-10 < max(best, 1e-9)
         assert row["AD"] < best
@@ -48,13 +51,15 @@ def test_smoke_run_of_the_hypergradient(tmp_path):
 
 def test_committed_hypergradient():
     results = committed_results(hypergradient.FIGURE)
+    assert {*hypergradient.FITS} < results.keys()
     check_hypergradient(results)
     distance, exact = (results["unrolled"][k] for k in ("distance", "exact distance"))
     np.testing.assert_allclose(distance, exact, rtol=1e-9, atol=1e-12)
 
 
 def check_orders(results, parameters):
-    for method in ("Taylor, eigh", "Taylor, funm_hermitian", "nested, funm_hermitian"):
+    exact = {"Taylor, eigh", "Taylor, funm_hermitian", "nested, funm_hermitian"}
+    for method in exact & {*derivative_order.chosen(parameters)}:
         for order in derivative_order.orders(method, parameters):
             row = results[f"{method}, {order}"]
             # Each order costs a digit: f is entire, the eigenvectors are not.
