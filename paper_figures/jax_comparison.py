@@ -2,7 +2,7 @@
 
 The entries of the tests' table of cases, which are written for difflinalg, are computed once more
 with JAX's functions of the same names in their place: the same invariants of the same matrices,
-against the same differences in NumPy. For the time, a gradient.
+against the same differences in NumPy.
 
     python -m paper_figures.jax_comparison            # computes, draws, writes the table
     python -m paper_figures.jax_comparison --plot     # draws and writes from the results
@@ -21,7 +21,6 @@ from paper_figures.common import (
     Figure,
     Store,
     caption,
-    least_seconds,
     shared_legend,
     source_of_test,
 )
@@ -89,34 +88,13 @@ def errors(library: str, name: str, dtype: str) -> dict[str, Any] | str:
     return found
 
 
-def seconds(library: str, name: str, size: int) -> float | str:
-    """The least time of a compiled gradient at a generic matrix."""
-    cases = cases_of(library)
-    operation = cases.OPERATIONS[name]
-    a = cases.spectra(operation, (size, size), jnp.dtype(float))[1][0]
-
-    def loss(a: jax.Array) -> jax.Array:
-        found = operation.invariants(a, *operation.outputs(a))
-        return sum(jnp.sum(jnp.sin(jnp.real(x))) for x in found)  # type: ignore[return-value]
-
-    try:
-        run = jax.jit(jax.grad(loss)).lower(a).compile()
-    except REFUSALS as error:
-        return refusal(library, error)
-    return least_seconds(lambda: run(a))
-
-
 def compute(store: Store, parameters: dict[str, Any]) -> None:
-    """One result for each operation, library and data type; then the times."""
+    """One result for each operation, library and data type."""
     for name in parameters["operations"]:
         for dtype in DTYPES:
             for library in LIBRARIES:
                 label = f"{name}, {dtype}, {library}"
                 store.get(label, lambda x=(library, name, dtype): errors(*x))
-    for name in parameters["operations"]:
-        for library in LIBRARIES:
-            label = f"seconds, {name}, {library}"
-            store.get(label, lambda x=(library, name): seconds(*x, parameters["size"]))
 
 
 def worst(results: dict[str, Any], name: str, library: str, kind: str) -> str:
@@ -138,26 +116,18 @@ def worst(results: dict[str, Any], name: str, library: str, kind: str) -> str:
     return ", ".join(parts)
 
 
-def ratio(results: dict[str, Any], name: str) -> str:
-    """The time of difflinalg's gradient divided by that of JAX."""
-    ours, theirs = (results[f"seconds, {name}, {library}"] for library in LIBRARIES)
-    return "" if isinstance(ours, str) or isinstance(theirs, str) else f"{ours / theirs:.2f}"
-
-
 def table(data: dict[str, Any]) -> str:
     """The lines of the table in the README; the sentence above them says what the cells are."""
     results, parameters = data["results"], data["parameters"]
-    size, jax_version = parameters["size"], data["versions"]["jax"]
     kinds = parameters["kinds"]
     heads = [kind.replace("_", " ") for kind in kinds]
     lines = [
         f"Cells: the errors of the first and the second derivative, the larger of {DTYPES[0]} and "
         f"{DTYPES[1]}, against differences",
-        f"of values by NumPy; bold where the tests do not allow it. JAX {jax_version}; time of a "
-        f"gradient, n = {size}, {DTYPES[0]}.",
+        f"of values by NumPy; bold where the tests do not allow it. JAX {data['versions']['jax']}.",
         "",
-        "| operation | library | " + " | ".join(heads) + " | time / JAX |",
-        "|---" * (len(kinds) + 3) + "|",
+        "| operation | library | " + " | ".join(heads) + " |",
+        "|---" * (len(kinds) + 2) + "|",
     ]
     for name in parameters["operations"]:
         for library in LIBRARIES:
@@ -165,8 +135,7 @@ def table(data: dict[str, Any]) -> str:
             first = f"`{name}`" if library == LIBRARIES[0] else ""
             if len(set(cells)) == 1 and cells[0] == "no such name":
                 continue
-            last = ratio(results, name) if library == LIBRARIES[0] else ""
-            lines.append(f"| {first} | {library} | " + " | ".join(cells) + f" | {last} |")
+            lines.append(f"| {first} | {library} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -212,7 +181,7 @@ FIGURE = Figure(
     "jax_comparison",
     compute,
     plot,
-    count=lambda parameters: len(parameters["operations"]) * len(LIBRARIES) * (len(DTYPES) + 1),
+    count=lambda parameters: len(parameters["operations"]) * len(LIBRARIES) * len(DTYPES),
     full={
         "operations": [
             *("svd", "svdvals", "eigh", "eigvalsh", "det", "slogdet", "inv", "cholesky", "qr"),
@@ -220,19 +189,16 @@ FIGURE = Figure(
             "funm_hermitian",
         ],
         "kinds": ["generic", "clustered", "degenerate", "rank_deficient", "zero"],
-        "size": 64,
         "seed": 3,
     },
     smoke={
         "operations": ["eigvalsh"],
         "kinds": ["generic", "degenerate", "zero"],
-        "size": 4,
         "seed": 3,
     },
     # Errors at rounding, and those of differences, are alike to a few of their own size.
     rtol=0.5,
     atol=1e-6,
-    skip=lambda name: name.startswith("seconds"),
 )
 
 
