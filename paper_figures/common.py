@@ -24,12 +24,24 @@ LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "matplotlib")
 
 def example(name: str) -> ModuleType:
     """The module of a script in `examples/`, which is not a package."""
-    path = FOLDER.parent / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        msg = f"no example {path}"
+    folder = FOLDER.parent / "examples"
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # examples import one another
+    return _module(name, folder / f"{name}.py")
+
+
+def source_of_test(name: str) -> ModuleType:
+    """A fresh copy of a module in `tests/`, where the table of cases is; needs pytest."""
+    return _module(name, FOLDER.parent / "tests" / f"{name}.py")
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"paper_figures_{name}", path)
+    if spec is None or spec.loader is None or not path.exists():
+        msg = f"there is no {path}: the figures need the whole source tree"
         raise ImportError(msg)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -69,6 +81,54 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
         raise
 
 
+def least_seconds(run: Callable[[], Any], budget: float = 0.4) -> float:
+    """The least time of a call; calls are repeated for `budget` seconds, at least three times."""
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < budget:
+        begin = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+class Paused(Exception):
+    """As many results as were asked for have been computed."""
+
+
+def deviations(
+    committed: Any, fresh: Any, rtol: float, atol: float, skip: Callable[[str], bool], at: str = ""
+) -> list[str]:
+    """What differs between two trees of results, beyond `atol + rtol * |committed|`.
+
+    Args:
+        committed: the expected results.
+        fresh: those of a new run.
+        rtol: relative tolerance of every number.
+        atol: absolute tolerance of every number.
+        skip: whether a name in the tree belongs to times, which are not compared.
+        at: where in the tree this is.
+
+    Returns:
+        A line for each difference.
+    """
+    if isinstance(committed, dict) and isinstance(fresh, dict):
+        names = [name for name in committed.keys() | fresh.keys() if not skip(name)]
+        missing = [f"{at}/{name} is only in one" for name in {*committed} ^ {*fresh}]
+        pairs = [(committed[n], fresh[n], n) for n in names if n in committed and n in fresh]
+    elif isinstance(committed, list) and isinstance(fresh, list):
+        missing = [] if len(committed) == len(fresh) else [f"{at} differs in length"]
+        pairs = [(x, y, str(i)) for i, (x, y) in enumerate(zip(committed, fresh, strict=False))]
+    else:
+        numbers = all(isinstance(x, int | float) for x in (committed, fresh))
+        same = committed == fresh
+        if numbers and not same:
+            same = abs(committed - fresh) <= atol + rtol * abs(committed)
+        return [] if same else [f"{at}: {committed} is committed, now {fresh}"]
+    return missing + [
+        line for x, y, n in pairs for line in deviations(x, y, rtol, atol, skip, f"{at}/{n}")
+    ]
+
+
 @dataclass
 class Store:
     """Results by name; what an interrupted run has computed is found again.
@@ -77,11 +137,13 @@ class Store:
         path: the file of the complete results; `<name>.partial.json` beside it holds the others.
         head: parameters, seed and versions; a partial file with another head is not continued.
         total: how many results there will be, for the progress.
+        most: how many new ones are computed before `Paused` is raised.
     """
 
     path: Path
     head: dict[str, Any]
     total: int
+    most: float = math.inf
     results: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -99,6 +161,9 @@ class Store:
     def get(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of this name, computed and written if it is not known yet."""
         if name not in self.results:
+            if self.most <= 0:
+                raise Paused
+            self.most -= 1
             start = time.perf_counter()
             self.results[name] = plain(compute())
             self.seconds += time.perf_counter() - start
@@ -132,6 +197,9 @@ class Figure:
         full: parameters of the committed results.
         smoke: parameters of a run of a few seconds.
         libraries: whose versions are written besides the common ones.
+        rtol: relative tolerance of `--check`, for every number of the results.
+        atol: absolute one; errors at rounding are no more alike than that.
+        skip: whether results of this name are times, which `--check` leaves out.
     """
 
     name: str
@@ -141,6 +209,9 @@ class Figure:
     full: dict[str, Any]
     smoke: dict[str, Any]
     libraries: tuple[str, ...] = ()
+    rtol: float = 1e-6
+    atol: float = 1e-9
+    skip: Callable[[str], bool] = lambda _: False
 
     def draw(self, folder: Path) -> Path:
         """Read the JSON file and write the picture."""
@@ -165,35 +236,69 @@ class Figure:
         _reduce_colours(picture)
         return picture
 
+    def check(self, folder: Path) -> int:
+        """Compare the results in a folder with the committed ones; 1 if they differ."""
+        name = f"{self.name}.json"
+        old, new = (json.loads((at / "results" / name).read_text()) for at in (FOLDER, folder))
+        found = [] if old["parameters"] == new["parameters"] else ["other parameters"]
+        found += deviations(old["results"], new["results"], self.rtol, self.atol, self.skip)
+        tolerances = f"rtol {self.rtol:g}, atol {self.atol:g}, times left out"
+        print(*found, sep="\n", end="\n" if found else "")
+        print(f"{self.name}: {len(found) or 'no'} differences from the committed ({tolerances})")
+        return 1 if found else 0
+
     def main(self, arguments: list[str] | None = None) -> int:
         """The command line: compute, then draw."""
-        parser = argparse.ArgumentParser(prog=f"python -m paper_figures.{self.name}")
-        parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
-        parser.add_argument("--plot", action="store_true", help="draw the results that are there")
-        parser.add_argument(
-            "--folder",
-            type=Path,
-            help="where results/ and pictures/ are written: beside this script by default, "
-            "a new temporary folder with --smoke",
-        )
-        options = parser.parse_args(arguments)
-        if options.smoke and options.plot:
-            parser.error("--plot computes nothing, so that --smoke has no meaning for it")
+        options = self._parse(arguments)
         jax.config.update("jax_enable_x64", True)
         folder = options.folder
         if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="figures-")) if options.smoke else FOLDER
+            apart = options.smoke or options.check
+            folder = Path(tempfile.mkdtemp(prefix="figures-")) if apart else FOLDER
         if not options.plot:
             parameters = self.smoke if options.smoke else self.full
             head = {"figure": self.name, "parameters": parameters}
             head["versions"] = versions(self.libraries)
             path = folder / "results" / f"{self.name}.json"
-            store = Store(path, head, self.count(parameters))
-            self.compute(store, parameters)
+            store = Store(path, head, self.count(parameters), options.results or math.inf)
+            try:
+                self.compute(store, parameters)
+            except Paused:
+                print(f"paused; the next run continues {store.partial}", file=sys.stderr)
+                return 3
             store.finish()
             print(path)
+        if options.check:
+            return self.check(folder)
         print(self.draw(folder))
         return 0
+
+    def _parse(self, arguments: list[str] | None) -> argparse.Namespace:
+        parser = argparse.ArgumentParser(prog=f"python -m paper_figures.{self.name}")
+        parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
+        parser.add_argument("--plot", action="store_true", help="draw the results that are there")
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="compute again, elsewhere, and compare with the committed results",
+        )
+        parser.add_argument(
+            "--results", type=int, help="pause after so many new ones; the next run continues"
+        )
+        parser.add_argument(
+            "--folder",
+            type=Path,
+            help="where results/ and pictures/ are written: beside this script by default, "
+            "a new temporary folder with --smoke or --check",
+        )
+        options = parser.parse_args(arguments)
+        if options.smoke + options.plot + options.check > 1:
+            parser.error("--smoke, --plot and --check exclude one another")
+        if options.results is not None and options.results < 1:
+            parser.error("--results is at least 1")
+        if options.check and options.folder == FOLDER:
+            parser.error("--check does not overwrite the committed results")
+        return options
 
 
 def _reduce_colours(picture: Path) -> None:

@@ -74,7 +74,7 @@ FIGURE = Figure(
     compute,
     plot,
     count=lambda parameters: len(parameters["sites"]) * int(parameters["fields"][2]),
-    full={"sites": [10, 16], "fields": [0.5, 1.5, 21], "seed": None},
+    full={"sites": [10, 16, 18], "fields": [0.5, 1.5, 21], "seed": None},
     smoke={"sites": [8], "fields": [0.8, 1.2, 3], "seed": None},
 )
 
