@@ -29,9 +29,11 @@ its input; both are constant in the derivative.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from ctmrg_c4v import Info, closest_solution, converged
+from ising_trg import _square_root as square_root
 from jax import Array, lax
 
 from difflinalg import linalg
@@ -54,9 +56,9 @@ class Options(NamedTuple):
     multiplet_rtol: float = 1e-11  # of the singular values of a cut, relative to the largest
     fixed_point_rtol: float = 1e-10
     fixed_point_steps: int = 100
-    solver_rtol: float = 1e-11
     # The projectors of a state of singular value s, relative, have an error of eps / s.
     smallest: float = 1e-8
+    solver_rtol: float = 1e-8
     four_corners: bool = False  # in the matrix that is cut, or the two next to the cut
 
 
@@ -157,26 +159,13 @@ def projectors(m: Array, here: _Lattice, chi: int, options: Options):
     )
     s = lax.stop_gradient(s)
     live = s > options.smallest * s[..., :1]
+    both = live[..., :, None] & live[..., None, :]
     u, v = jnp.where(live[..., None, :], u, 0.0), jnp.where(live[..., None, :], _adjoint(vh), 0.0)
     from_right, from_left = _adjoint(u) @ right, left @ v
-    inverse = jnp.linalg.inv(_square_root(jnp.where(live, s, 1.0), from_right @ from_left))
+    core = (from_right @ from_left) / s[..., :1, None]
+    core = jnp.where(both, core, jnp.eye(chi, dtype=core.dtype))
+    inverse = jnp.linalg.inv(jax.vmap(jax.vmap(square_root))(core))
     return from_left @ inverse, inverse @ from_right, s, jnp.sum(live, -1).astype(jnp.int32)
-
-
-def _square_root(values: Array, core: Array) -> Array:
-    """The square root of `core = U^H A V`, which is `diag(values)`, but has any Hermitian tangent.
-
-    Each step of Newton's method with the fixed matrix `X -> diag X + X diag` makes one order of
-    derivatives more exact; two are enough for a specific heat.
-    """
-    root = jnp.sqrt(values)
-    kernel = 1.0 / (root[..., :, None] + root[..., None, :])
-    diagonal = jnp.eye(values.shape[-1], dtype=core.dtype)
-    core = values[..., None] * diagonal + core - lax.stop_gradient(core)
-    y = root[..., None] * diagonal
-    for _ in range(2):
-        y = y + kernel * (core - y @ y)
-    return y
 
 
 def step(env: Environment, a: Array, cell: Cell, options: Options):

@@ -205,15 +205,17 @@ def converged(step: Step, aligned: Any, initial: Any, a: Array, options: Options
     """The fixed point of `aligned(env, a)`, found with `step(env)`, and how it was found."""
     found = _iterate(step, lax.stop_gradient(initial), options)
     _raise_unless_still(found, options)
+    still = found.change <= options.spectrum_tol
+    # Of no use, and slow to be found out by a gauge that does not exist.
+    last = jax.tree.map(lambda x: x * jnp.where(still, 1.0, jnp.nan), found.env)
     fixed = implicit.fixed_point(
         aligned,
-        found.env,
+        last,
         a,
         rtol=options.fixed_point_rtol,
         max_steps=options.fixed_point_steps,
         solver=implicit.GMRES(rtol=options.solver_rtol),
     )
-    still = found.change <= options.spectrum_tol
     info = Info(
         still & fixed.info.converged,
         found.steps + fixed.info.steps,
@@ -221,7 +223,7 @@ def converged(step: Step, aligned: Any, initial: Any, a: Array, options: Options
         fixed.info.residual,
         found.kept,
     )
-    return jax.tree.map(lambda x: x * jnp.where(still, 1.0, jnp.nan), fixed.x), info
+    return fixed.x, info
 
 
 def _raise_unless_still(found: _State, options: Options) -> None:

@@ -9,8 +9,10 @@ converged environment.
     python examples/heisenberg_ctmrg.py --model j1j2 --J2 0.5 --output run.npz
     python examples/heisenberg_ctmrg.py --resume run.npz
 
-From D = 3 on there are local minima, and a random tensor may end in one: several starts are made
-with a smaller environment, and the best is continued with the full one.
+From D = 3 on there are local minima, and a random tensor mostly ends in one. A start is a tensor of
+bond dimension 2 that is optimised, filled up with noise to D and optimised again, both with a small
+environment. Several are made, with seeds `--seed`, `--seed` + 1 and so on; the best goes on with
+the full environment.
 
 The file holds every evaluation. A run that is resumed gives them to the optimiser again, without
 computing them, and continues where it was stopped, with the same steps as if it had not been.
@@ -18,237 +20,72 @@ computing them, and continues where it was stopped, with the same steps as if it
 
 import argparse
 import contextlib
-import json
-import os
 import sys
-import tempfile
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ctmrg_c4v import DEFAULTS, Environment, environment, start, symmetrized
-from ipeps_c4v import double_layer, energy_per_site, model, trace_boundary
-from jax import Array
+from ipeps_run import SETTINGS, Run, Unconverged, load, restored, wave_function
 from scipy.optimize import minimize
 
-# The number of states must not change along a line search: only exact multiplets are kept whole.
-DOUBLE = DEFAULTS._replace(multiplet_rtol=1e-6, fixed_point_rtol=1e-9, solver_rtol=1e-9)
-SINGLE = DEFAULTS._replace(
-    spectrum_tol=3e-6, fixed_point_rtol=3e-5, solver_rtol=3e-5, multiplet_rtol=1e-3
-)
-SETTINGS = ("model", "D", "chi", "starts", "start_chi", "delta", "J2", "g", "seed", "float32")
-START_EVALUATIONS = 180
+SMALL_EVALUATIONS, START_EVALUATIONS = 80, 160  # of a start, at bond dimension 2 and D
+NOISE = 0.1  # norm of what fills a tensor of norm 1 up to D
 SHORT = 0.02  # the first trial step from a point near a minimum
 RESTARTS = 3  # of the optimiser, where a step led to an environment that does not converge
 
 
-def wave_function(parameters: Array, size: int) -> Array:
-    """The tensor of norm 1 and full symmetry that belongs to free parameters."""
-    tensor = symmetrized(parameters.reshape(2, size, size, size, size))
-    return tensor / jnp.linalg.norm(tensor)
-
-
-@lru_cache
-def objective(items: tuple[tuple[str, Any], ...]):
-    """A compiled function: `(parameters, environment) -> ((energy, (environment, info)), grad)`."""
-    settings = dict(items)
-    couplings = {"delta": settings["delta"], "j2": settings["J2"], "g": settings["g"]}
-    hamiltonian = model(settings["model"], **couplings)
-    options = SINGLE if settings["float32"] else DOUBLE
-
-    def energy(parameters, initial):
-        tensor = wave_function(parameters, settings["D"])
-        a = double_layer(tensor)
-        scaled = a / jnp.linalg.norm(a)
-        env, info = environment(scaled, initial, options)
-        value = energy_per_site(tensor, env, hamiltonian)
-        return value, (jax.lax.stop_gradient(env), info)
-
-    return jax.jit(jax.value_and_grad(energy, has_aux=True))
-
-
-class Unconverged(RuntimeError):
-    """An environment did not converge, also from its simplest start."""
-
-
-class Run:
-    """The evaluations of a run, in order; what the optimiser calls.
-
-    Attributes:
-        points, energies, gradients, seconds: one entry for each evaluation; energy and gradient
-            are NaN where the environment did not converge.
-        begin: the first evaluation of the current stage.
-    """
-
-    def __init__(self, settings: dict[str, Any], path: Path | None):
-        self.settings, self.path = settings, path
-        self.points: list[np.ndarray] = []
-        self.energies: list[float] = []
-        self.gradients: list[np.ndarray] = []
-        self.seconds: list[float] = []
-        self.replayed = 0
-        self._dtype = jnp.float32 if settings["float32"] else jnp.float64
-        self.stage(settings["chi"])
-        self.environment = self.simplest()
-
-    def stage(self, chi: int) -> None:
-        """A new descent, with environments of dimension `chi`."""
-        self.chi, self.begin, self._is_new = chi, self.replayed, True
-        self._evaluate = objective(tuple(sorted({**self.settings, "chi": chi}.items())))
-
-    def simplest(self) -> Environment:
-        """The environment of a boundary where bra and ket are joined."""
-        return start(trace_boundary(self.settings["D"], self._dtype), self.chi)
-
-    def best(self) -> int:
-        """The evaluation of the current stage with the lowest energy."""
-        return self.begin + int(np.nanargmin(self.energies[self.begin : self.replayed]))
-
-    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Energy and gradient, from the log as long as the optimiser repeats it."""
-        index = self.replayed
-        if index < len(self.points) and not np.array_equal(self.points[index], point):
-            print("\nthe optimiser leaves the recorded path here; recomputing", file=sys.stderr)
-            for log in (self.points, self.energies, self.gradients, self.seconds):
-                del log[index:]
-        if index == len(self.points):
-            self._compute(point)
-        self.replayed, self._is_new = index + 1, False
-        if np.isnan(self.energies[index]):
-            msg = "an environment has not converged; try another --chi or --seed"
-            raise Unconverged(msg)
-        return self.energies[index], self.gradients[index]
-
-    def _compute(self, point: np.ndarray) -> None:
-        begin = time.perf_counter()
-        for initial in (self.simplest(),) if self._is_new else (self.environment, self.simplest()):
-            (energy, (env, info)), gradient = self._evaluate(
-                jnp.asarray(point, self._dtype), initial
-            )
-            if info.converged and np.isfinite(energy) and np.all(np.isfinite(gradient)):
-                self.environment = env
-                break
-        else:
-            energy, gradient = np.nan, np.full(point.shape, np.nan)
-            print(
-                f"\nenvironment not converged after {int(info.steps)} steps: spectrum changes by "
-                f"{float(info.change):.1e}, residual {float(info.residual):.1e}",
-                file=sys.stderr,
-            )
-        self.points.append(np.array(point, float))
-        self.energies.append(float(energy))
-        self.gradients.append(np.asarray(gradient, float))
-        self.seconds.append(time.perf_counter() - begin)
-        self.report()
-        if self.path is not None:
-            save(self, self.path)
-
-    def report(self) -> None:
-        """The progress line."""
-        norm = np.linalg.norm(self.gradients[-1])
-        print(
-            f"\rchi {self.chi}, evaluation {len(self.energies):4d}  E = {self.energies[-1]:.10f}  "
-            f"|gradient| = {norm:.1e}  {self.seconds[-1]:.2f} s",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def save(run: Run, path: Path) -> None:
-    """Write the log; the file is either the old or the new one, never a part of one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(
-                file,
-                settings=json.dumps(run.settings),
-                points=np.array(run.points),
-                energies=np.array(run.energies),
-                gradients=np.array(run.gradients),
-                seconds=np.array(run.seconds),
-                corner=np.asarray(run.environment.corner),
-                edge=np.asarray(run.environment.edge),
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def load(path: Path) -> dict[str, Any]:
-    """The contents of a log, checked; `ValueError` if it is none."""
-    try:
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            data = {name: file[name] for name in file.files}
-        settings = json.loads(str(data["settings"]))
-        count, size = data["points"].shape
-        chi, d = data["corner"].shape[0], settings["D"] ** 2
-        shapes = {
-            "energies": (count,),
-            "seconds": (count,),
-            "gradients": (count, size),
-            "corner": (chi, chi),
-            "edge": (chi, chi, d),
-        }
-        wrong = [name for name, shape in shapes.items() if data[name].shape != shape]
-        known = np.isfinite(data["energies"])
-        logs = {name: data[name][known] for name in ("energies", "gradients", "seconds")}
-        logs.update(corner=data["corner"], edge=data["edge"])
-        wrong += [name for name, values in logs.items() if not np.all(np.isfinite(values))]
-        wrong += [name for name in SETTINGS if name not in settings]
-        if wrong or size != 2 * d**2 or not count or chi not in _dimensions(settings):
-            msg = f"unexpected contents: {', '.join(wrong) or 'points'}"
-            raise ValueError(msg)
-    except Exception as error:
-        msg = f"{path} is not a readable log of this program ({error}); it is left as it is"
-        raise ValueError(msg) from error
-    return {**data, "settings": settings}
-
-
-def _dimensions(settings: dict[str, Any]) -> tuple[int, int]:
-    return settings["start_chi"], settings["chi"]
-
-
-def restored(data: dict[str, Any], path: Path) -> Run:
-    """The run of a log."""
-    run = Run(data["settings"], path)
-    run.points, run.gradients = list(data["points"]), list(data["gradients"])
-    run.energies, run.seconds = data["energies"].tolist(), data["seconds"].tolist()
-    run.environment = Environment(jnp.asarray(data["corner"]), jnp.asarray(data["edge"]))
-    return run
-
-
 def optimise(run: Run, iterations: int, gtol: float) -> Any:
-    """L-BFGS from a random tensor of the seed, or from the best of several descents."""
+    """L-BFGS from a random tensor of the seed, or from the best of several starts."""
     settings = run.settings
-    firsts = [_random_point(settings, settings["seed"] + i) for i in range(settings["starts"])]
-    if len(firsts) == 1:
-        return _descend(run, firsts[0], maxiter=iterations, gtol=gtol)
+    if settings["D"] == 2 and settings["starts"] == 1:
+        first = _random_point(settings, settings["seed"])
+        return _descend(run, first, maxiter=iterations, gtol=gtol)
     found = []
-    for first in firsts:
-        run.stage(settings["start_chi"])
+    for count in range(settings["starts"]):
+        run.label = f"start {count + 1} of {settings['starts']}, "
         with contextlib.suppress(Unconverged):
-            _descend(run, first, maxfun=START_EVALUATIONS, gtol=1e-5)
-        if not np.all(np.isnan(run.energies[run.begin : run.replayed])):
-            found.append(run.best())
+            found.append(_start(run, settings["seed"] + count))
+            print(f"\n{run.label}E = {run.energies[found[-1]]:.8f}", file=sys.stderr)
     if not found:
         msg = "no start has an environment that converges; try another --start-chi or --seed"
         raise Unconverged(msg)
     best = min(found, key=lambda index: run.energies[index])
+    run.label = ""
     run.stage(settings["chi"])
     return _descend(run, run.points[best], maxiter=iterations, gtol=gtol, length=SHORT)
 
 
+def _start(run: Run, seed: int) -> int:
+    """The best evaluation of a start: from bond dimension 2 to D, with the small environment."""
+    settings, first, length = run.settings, _random_point(run.settings, seed), 1.0
+    run.stage(settings["start_chi"])
+    if settings["D"] > 2:
+        _descend(run, first, maxfun=SMALL_EVALUATIONS, gtol=1e-5)
+        small = np.asarray(wave_function(jnp.asarray(run.points[run.best()]), settings["D"]))
+        noise = np.random.default_rng(seed).standard_normal(small.size)
+        first = _stored(settings, small.ravel() + NOISE * noise / np.sqrt(noise.size))
+        length = SHORT
+        run.stage(settings["start_chi"])
+    _descend(run, first, maxfun=START_EVALUATIONS, gtol=1e-5, length=length)
+    return run.best()
+
+
 def _random_point(settings: dict[str, Any], seed: int) -> np.ndarray:
-    first = np.random.default_rng(seed).uniform(-0.5, 1.0, 2 * settings["D"] ** 4)
-    return first.astype(np.float32).astype(float) if settings["float32"] else first
+    """A random tensor of bond dimension 2. In the corner of a larger one it stays one.
+
+    Every change of the other entries alone leaves the energy as it is to first order.
+    """
+    tensor = np.zeros((2, *[settings["D"]] * 4))
+    tensor[:, :2, :2, :2, :2] = np.random.default_rng(seed).uniform(-0.5, 1.0, [2] * 5)
+    return _stored(settings, tensor.ravel())
+
+
+def _stored(settings: dict[str, Any], point: np.ndarray) -> np.ndarray:
+    """The numbers that the precision of the run has."""
+    return point.astype(np.float32).astype(float) if settings["float32"] else point
 
 
 def _descend(run: Run, first: np.ndarray, gtol: float, length: float = 1.0, **limits) -> Any:
@@ -304,7 +141,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--chi", type=int, default=20, help="dimension of the environment")
     parser.add_argument("--starts", type=int, help="random starts (default: 1 for D = 2, else 4)")
     parser.add_argument(
-        "--start-chi", type=int, help="chi of several starts (default: 2 D^2 + 2, at most --chi)"
+        "--start-chi", type=int, help="chi of the starts (default: 3 D^2 / 2, at most --chi)"
     )
     parser.add_argument("--delta", type=float, default=1.0, help="anisotropy (xxz)")
     parser.add_argument("--J2", type=float, default=0.5, help="diagonal coupling (j1j2)")
@@ -330,7 +167,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if options.starts is None:
         options.starts = 1 if options.D == 2 else 4
     if options.start_chi is None:
-        options.start_chi = min(options.chi, 2 * options.D**2 + 2)
+        options.start_chi = min(options.chi, (3 * options.D**2 + 1) // 2)
     return options
 
 

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import ctmrg_c4v as ctmrg
 import heisenberg_ctmrg as program
 import ipeps_c4v as ipeps
+import ipeps_run as log
 import ising_ctmrg as ising
 
 from difflinalg.implicit import NotConvergedError
@@ -150,12 +151,12 @@ def test_heisenberg_run_reaches_the_known_energy_and_resumes_with_the_same_steps
     assert image.stat().st_size > 0
     out = capsys.readouterr().out
     assert "energy per site   -0.66023109" in out
-    data = program.load(whole)
+    data = log.load(whole)
     assert -0.6602311 < np.nanmin(data["energies"]) < -0.660231
     assert program.main([*SMALL, "--output", str(part), "--iterations", "4"]) == 0
-    short = len(program.load(part)["energies"])
+    short = len(log.load(part)["energies"])
     assert program.main(["--resume", str(part), "--iterations", "7"]) == 0
-    resumed = program.load(part)
+    resumed = log.load(part)
     count = len(resumed["energies"])
     assert short < count
     assert list(tmp_path.glob("*.part")) == []
@@ -163,15 +164,40 @@ def test_heisenberg_run_reaches_the_known_energy_and_resumes_with_the_same_steps
     np.testing.assert_allclose(resumed["energies"], data["energies"][:count], rtol=1e-9)
 
 
+def test_starts_grow_from_bond_dimension_two_and_resume_in_each_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(program, "SMALL_EVALUATIONS", 3)
+    monkeypatch.setattr(program, "START_EVALUATIONS", 2)
+    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
+    command = ["--D", "3", "--chi", "6", "--starts", "2", "--iterations", "2", "--output"]
+    assert program.main([*command, str(whole)]) == 0
+    data = log.load(whole)
+    points = data["points"].reshape(-1, 2, 3, 3, 3, 3)
+    small = np.array([np.max(np.abs(point[:, 2])) < 1e-6 for point in points])
+    changes = np.flatnonzero(small[1:] != small[:-1]) + 1
+    assert len(changes) == 3  # from 2 to 3, back for the second start, and from 2 to 3 again
+    outside = data["gradients"].reshape(points.shape)[small][:, :, 2]
+    np.testing.assert_allclose(outside, 0.0, atol=1e-9)  # the solver's tolerance
+    count = len(points)
+    for kept in (2, changes[0] + 1, changes[1] + 1, count - 1):
+        run = log.restored(data, part)
+        run.points, run.energies = run.points[:kept], run.energies[:kept]
+        run.gradients, run.seconds = run.gradients[:kept], run.seconds[:kept]
+        log.save(run, part)
+        assert program.main(["--resume", str(part), "--iterations", "2"]) == 0
+        resumed = log.load(part)
+        # The environment that was saved last is another one; both are exact to 1e-9.
+        np.testing.assert_allclose(resumed["energies"], data["energies"], rtol=1e-7)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "other", "missing"])
 def test_file_that_cannot_be_read_is_refused_and_left_as_it_is(damage, tmp_path, capsys):
     path = tmp_path / "log.npz"
     if damage == "truncated":
-        run = program.Run({**{name: 0 for name in program.SETTINGS}, **SETTINGS}, None)
+        run = log.Run({**{name: 0 for name in log.SETTINGS}, **SETTINGS}, None)
         run.points, run.gradients = [np.ones(32)], [np.ones(32)]
         run.energies, run.seconds = [0.0], [1.0]
-        program.save(run, path)
-        assert program.load(path)["points"].shape == (1, 32)
+        log.save(run, path)
+        assert log.load(path)["points"].shape == (1, 32)
         path.write_bytes(path.read_bytes()[:-200])
     elif damage == "other":
         np.savez(path, points=np.ones((2, 3)))

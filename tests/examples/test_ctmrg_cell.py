@@ -21,7 +21,7 @@ from difflinalg.implicit import NotConvergedError
 CHECKERBOARD = ((0, 1), (1, 0))
 STRIPES = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 HAMILTONIAN = ipeps_c4v.model("j1j2", j2=0.3, turned=False)
-OPTIONS = ctmrg.DEFAULTS._replace(fixed_point_rtol=1e-11)
+OPTIONS = ctmrg.DEFAULTS._replace(fixed_point_rtol=1e-11, solver_rtol=1e-11)
 
 
 def unitary(rng, size, dtype):
