@@ -100,13 +100,18 @@ def test_product_states_have_their_energies_in_closed_form():
 
 def test_wave_function_of_boltzmann_weights_has_the_exact_energy_of_the_ising_model():
     coupling = 0.35
-    w = ising.bond_factor(jnp.asarray(coupling / 2))
-    tensor = jnp.einsum("su,sl,sd,sr->suldr", w, w, w, w)
-    a = ipeps.double_layer(tensor)
-    initial = ctmrg.start(ipeps.trace_boundary(2, a.dtype), 10)
-    env, info = ctmrg.environment(a / jnp.linalg.norm(a), initial)
+
+    @jax.jit
+    def found(coupling):
+        w = ising.bond_factor(coupling / 2)
+        tensor = jnp.einsum("su,sl,sd,sr->suldr", w, w, w, w)
+        a = ipeps.double_layer(tensor)
+        initial = ctmrg.start(ipeps.trace_boundary(2, a.dtype), 10)
+        env, info = ctmrg.environment(a / jnp.linalg.norm(a), initial)
+        return ipeps.energy_per_site(tensor, env, ipeps.model("tfim", g=0.0)), info
+
+    got, info = found(coupling)
     assert info.converged
-    got = ipeps.energy_per_site(tensor, env, ipeps.model("tfim", g=0.0))
     # The corner spectrum ends at 2.3e-4 at chi = 10: a truncation weight of 5e-8.
     np.testing.assert_allclose(got, ising.exact(coupling)[1], rtol=1e-7)
 

@@ -11,7 +11,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import ctmrg
-import ctmrg_c4v
 import ipeps_c4v
 import ipeps_cell as ipeps
 import ising_ctmrg as ising
@@ -93,7 +92,7 @@ def test_gradient_agrees_with_differences_and_does_not_depend_on_the_gauge(dtype
     np.testing.assert_allclose(back, gradient, rtol=0, atol=1e-10)
 
 
-def test_ising_model_agrees_with_the_symmetric_code_and_with_the_exact_solution():
+def test_ising_model_agrees_with_the_exact_solution():
     coupling, chi = jnp.asarray(0.4), 8
     boundary = ising.bond_factor(coupling).sum(0)
     rng = np.random.default_rng(4)
@@ -106,16 +105,9 @@ def test_ising_model_agrees_with_the_symmetric_code_and_with_the_exact_solution(
         env, info = ctmrg.environment(a, ctmrg.start(a, ends, chi), CHECKERBOARD)
         return ctmrg.log_partition(env, a, CHECKERBOARD), info
 
-    @jax.jit
-    def symmetric(coupling):
-        a, _ = ising.tensors(coupling)
-        env, _ = ctmrg_c4v.environment(a, ctmrg_c4v.start(boundary, chi))
-        return ctmrg_c4v.log_partition(env, a)
-
     one = (jnp.ones(()),)
     log_z, slope, info = jax.jvp(general, (coupling,), one, has_aux=True)
     assert info.converged
-    np.testing.assert_allclose(log_z, symmetric(coupling), rtol=0, atol=1e-13)
     exact = ising.exact(0.4)
     np.testing.assert_allclose(log_z, exact[0], rtol=0, atol=1e-9)
     np.testing.assert_allclose(-slope, exact[1], rtol=0, atol=1e-7)
@@ -138,10 +130,6 @@ def test_environment_that_has_not_converged_is_reported():
     few = ctmrg.DEFAULTS._replace(max_steps=5)
     with pytest.raises(NotConvergedError, match=r"still changes by .* after 5 steps"):
         ctmrg.environment(a, initial, options=few)
-    env, info = jax.jit(lambda a: ctmrg.environment(a, initial, options=few))(a)
-    assert not info.converged
-    assert info.change > few.spectrum_tol
-    assert np.all(np.isnan(env.corner))
 
 
 def test_product_states_on_a_cell_of_stripes_have_the_energy_of_the_sum_over_bonds():
