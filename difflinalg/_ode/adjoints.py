@@ -19,6 +19,7 @@ from difflinalg._ode.lift import Lift
 from difflinalg._ode.system import Leaves, System
 
 Pair = tuple[Leaves, Leaves]
+SMALL_STEPS = 2**16  # bytes for the stage values of one segment of steps
 
 
 class Problem(NamedTuple):
@@ -58,27 +59,38 @@ class Checkpointed(Adjoint):
     """Discretise, then optimise: the exact derivative of the steps taken, with checkpoints.
 
     Args:
-        segment: how many steps are held in full at a time.
+        segment: how many steps are held in full at a time; by default 16, and as many as take
+            64 kB, up to 512, where states are small.
         slots: how many other states are kept.
         max_steps: for how many accepted steps there is room in the record of times (8 bytes
             each); an integration that is differentiated and takes more of them fails.
 
     Cost:
-        Memory of `slots` states and `segment` steps, whatever the number of steps. Up to
-        `segment * slots` steps reverse mode computes each step twice and reverses it once;
-        beyond, the first number grows with the logarithm of the length.
+        Memory of `slots` states and `segment` steps, whatever the number of steps. Reverse mode
+        computes each step once more and reverses it up to `segment` steps, and twice more up to
+        `segment * slots`; beyond, the number grows with the logarithm of the length.
     """
 
-    segment: int = 16
+    segment: int | None = None
     slots: int = 32
     max_steps: int = 4096
 
     def __post_init__(self) -> None:
         for name in ("segment", "slots", "max_steps"):
-            checks.check_positive("Checkpointed", name, getattr(self, name))
+            if name != "segment" or self.segment is not None:
+                checks.check_positive("Checkpointed", name, getattr(self, name))
+
+    def _segment(self, problem: Problem) -> int:
+        """How many steps are held in full at a time."""
+        if self.segment is not None:
+            return self.segment
+        size = forward_pass.stages_needed(problem.control, problem.ts)
+        size *= max(sum(x.size * x.dtype.itemsize for x in problem.y0), 1)
+        return min(max(SMALL_STEPS // size, 16), 512)
 
     def pull(self, problem: Problem, active: tuple[bool, ...], ys: Pair, cotangents: Pair) -> Pair:
         """The backward pass over the recorded steps."""
         del ys
         p_bar = problem.zeros(active)
-        return backward_pass.backward(*problem, active, p_bar, cotangents, self.segment, self.slots)
+        segment = self._segment(problem)
+        return backward_pass.backward(*problem, active, p_bar, cotangents, segment, self.slots)
