@@ -26,14 +26,7 @@ from difflinalg._krylov.ordered_schur import (
     leading_vectors,
     ordered_schur,
 )
-from difflinalg._krylov.orthogonal import (
-    combine,
-    orthogonalise,
-    power_of_two,
-    put,
-    random_rows,
-    take_rows,
-)
+from difflinalg._krylov.orthogonal import combine, orthogonalise, put, random_rows, take_rows
 from difflinalg._krylov.thick_restart import DONE, SEARCHING, VERIFYING, Plan
 
 
@@ -121,7 +114,7 @@ def run(
 
     def cycle(state: _State) -> _State:
         here = jax.random.fold_in(key, state.restarts)
-        basis = lanczos.extend(apply, state.basis, 1, here, None)
+        basis = lanczos.extend(apply, state.basis, 1, here, None, False)
         return _restart(basis, state, plan, jax.random.fold_in(here, m), order, targets)
 
     last = lax.while_loop(unfinished, cycle, first)
@@ -144,11 +137,9 @@ def _limit(plan: Plan) -> int:
 def _restart(basis, state: _State, plan: Plan, key: Array, order: Order, targets) -> _State:
     """Judge a full basis, and compress it to its leading Schur vectors."""
     k, m = plan.k, plan.length
-    unit = power_of_two(jnp.max(jnp.abs(basis.gram)))  # so that squares do not overflow
-    gram = basis.gram / unit
-    form = ordered_schur(gram[:m, :m].T, lambda w: order(w * unit), _limit(plan) + 1)
-    theta = jnp.diagonal(form.t) * unit
-    coupling = unit * jnp.sqrt(jnp.cumsum(jnp.abs(mm(gram[:m, m], form.z)) ** 2))
+    form = ordered_schur(basis.gram[:m, :m].T, order, _limit(plan) + 1)
+    theta = jnp.diagonal(form.t)
+    coupling = jnp.sqrt(jnp.cumsum(jnp.abs(mm(basis.gram[:m, m], form.z)) ** 2))
     wanted = theta[:k]
     scale = jnp.maximum(basis.scale, jnp.max(jnp.abs(wanted)))
     real = scale.dtype

@@ -46,7 +46,12 @@ def start(rows: Array, length: int, key: Array, metric: Metric) -> Basis:
 
 
 def extend(
-    apply: Callable[[Array], Array], basis: Basis, block: int, key: Array, metric: Metric
+    apply: Callable[[Array], Array],
+    basis: Basis,
+    block: int,
+    key: Array,
+    metric: Metric,
+    repeat: bool = True,
 ) -> Basis:
     """Apply the operator to one block after the other, until the basis is full."""
     length = basis.q.shape[0] - block
@@ -55,7 +60,7 @@ def extend(
         q, gram, j = basis.q, basis.gram, basis.filled
         w = apply(take_rows(q, j, block))
         scale = jnp.maximum(basis.scale, jnp.max(scaled_norms(w)))
-        new = orthogonalise(q, w, scale, jax.random.fold_in(key, j), metric)
+        new = orthogonalise(q, w, scale, jax.random.fold_in(key, j), metric, repeat)
         gram = put(gram, new.coefficients, j)
         gram = put(gram, new.remainder, j, j + block)
         q = put(q, new.q, j + block)

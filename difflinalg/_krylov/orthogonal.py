@@ -54,13 +54,6 @@ def scaled_norms(x: Array) -> Array:
     return norms(x / size) * size[..., 0]
 
 
-def power_of_two(x: Array) -> Array:
-    """The power of two next above a positive number, 1 for zero and what is not finite."""
-    usable = (x > 0.0) & jnp.isfinite(x)
-    exponent = jnp.frexp(jnp.where(usable, x, 0.5))[1]
-    return jnp.ldexp(jnp.ones_like(x), jnp.minimum(exponent, jnp.finfo(x.dtype).maxexp - 1))
-
-
 def random_rows(key: Array, rows: int, like: Array) -> Array:
     """Random unit rows of the width and dtype of `like`."""
     x = jax.random.normal(key, (rows, like.shape[-1]), like.dtype)
@@ -117,7 +110,7 @@ def _length(row: Array, metric: Metric) -> Array:
 
 
 def orthogonalise(
-    basis: Array, w: Array, scale: Array, key: Array, metric: Metric = None
+    basis: Array, w: Array, scale: Array, key: Array, metric: Metric = None, repeat: bool = True
 ) -> Orthogonalised:
     """Orthonormalise rows `w` against a basis and among themselves, in two passes or more.
 
@@ -128,11 +121,12 @@ def orthogonalise(
             rounding, a breakdown, when it is shorter than a few `eps` of that.
         key: for the rows that replace it.
         metric: of the inner product.
+        repeat: whether there may be more than two passes.
     """
     floor = tolerances.breakdown_rtol(w.dtype) * scale
     first = _coefficients(basis, w, metric)
     q, remainder = _orthonormal_rows(w - combine(first, basis), floor, key, metric)
-    noise = jnp.asarray(tolerances.lost_rtol(w.dtype), floor.dtype)
+    noise = jnp.asarray(tolerances.lost_rtol(w.dtype) if repeat else 0.0, floor.dtype)
 
     def again(state: _Pass) -> _Pass:
         more = _coefficients(basis, state.q, metric)
@@ -148,7 +142,8 @@ def orthogonalise(
 
     # Twice is enough, unless a row was rounding error or random and has lost more than half.
     start = _Pass(q, first, remainder, jnp.zeros_like(floor), jnp.ones((), jnp.int32))
-    last = lax.while_loop(lambda state: (state.kept < 0.5) & (state.count <= PASSES), again, start)
+    limit = PASSES if repeat else 1
+    last = lax.while_loop(lambda state: (state.kept < 0.5) & (state.count <= limit), again, start)
     return Orthogonalised(last.q, last.coefficients, last.remainder)
 
 

@@ -37,7 +37,7 @@ def test_scales_whose_squares_overflow_or_underflow_in_single_precision(rng):
             return scale * jnp.abs(v[0, 0]), w
 
         slope, w = jax.grad(loss, has_aux=True)(jnp.float32(0.0))
-        return jnp.stack([w, eigs(c, 2)[0].real, svds(c, 2)[1], lobpcg(c, x)[0]]), slope
+        return jnp.stack([w, svds(c, 2)[1], lobpcg(c, x)[0]]), slope
 
     values, slope = compute(np.float32(1.0))
     for scale in np.float32([1e-30, 1e30]):

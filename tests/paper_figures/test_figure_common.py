@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from paper_figures.common import Figure, Store, plain
+from paper_figures import common
+from paper_figures.common import Figure, Store, deviations, plain
 
 HEAD = {"figure": "squares", "parameters": {"seed": 1}}
 
@@ -57,3 +58,37 @@ def test_drawing_alone_has_no_smoke_run():
     figure = Figure("none", lambda *_: None, lambda _: None, lambda _: 0, {}, {})
     with pytest.raises(SystemExit):
         figure.main(["--smoke", "--plot"])
+
+
+def test_a_check_pauses_continues_and_finds_a_changed_number(tmp_path, monkeypatch, capsys):
+    values, calls = [1.0, 4.0], []
+
+    def compute(store, _):
+        for name, value in zip("ab", values, strict=True):
+            store.get(name, lambda name=name, value=value: calls.append(name) or value)
+
+    figure = Figure("squares", compute, lambda _: None, lambda _: 2, {"n": 2}, {}, rtol=1e-6)
+    monkeypatch.setattr(common, "FOLDER", tmp_path)
+    committed = Store(tmp_path / "results" / "squares.json", {"parameters": {"n": 2}}, 2)
+    compute(committed, {})
+    committed.finish()
+    calls.clear()
+    check = ["--check", "--folder", str(tmp_path / "again")]
+    assert figure.main([*check, "--results", "1"]) == 3
+    assert figure.main(check) == 0
+    assert calls == ["a", "b"]
+    values[1] = 4.1
+    assert figure.main(check) == 1
+    assert "/b: 4.0 is committed, now 4.1" in capsys.readouterr().out
+
+
+def test_deviations_leave_out_times_and_see_names_lengths_and_what_is_not_finite():
+    old = {"a": [1.0, None], "seconds": 1.0, "b": 1}
+    new = {"a": [1.0 + 1e-8, 0.0, 2.0], "seconds": 2.0, "c": 1}
+    found = deviations(old, new, 1e-6, 0.0, lambda name: name == "seconds")
+    assert sorted(found) == [
+        "/a differs in length",
+        "/a/1: None is committed, now 0.0",
+        "/b is only in one",
+        "/c is only in one",
+    ]
