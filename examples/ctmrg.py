@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ctmrg_c4v import Info, closest_solution, converged
-from ising_trg import _square_root as square_root
+from ising_trg import square_root
 from jax import Array, lax
 
 from difflinalg import linalg

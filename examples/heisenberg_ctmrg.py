@@ -42,7 +42,7 @@ def optimise(run: Run, iterations: int, gtol: float) -> Any:
     settings = run.settings
     if settings["D"] == 2 and settings["starts"] == 1:
         first = _random_point(settings, settings["seed"])
-        return _descend(run, first, maxiter=iterations, gtol=gtol)
+        return descend(run, first, maxiter=iterations, gtol=gtol)
     found = []
     for count in range(settings["starts"]):
         run.label = f"start {count + 1} of {settings['starts']}, "
@@ -55,7 +55,7 @@ def optimise(run: Run, iterations: int, gtol: float) -> Any:
     best = min(found, key=lambda index: run.energies[index])
     run.label = ""
     run.stage(settings["chi"])
-    return _descend(run, run.points[best], maxiter=iterations, gtol=gtol, length=SHORT)
+    return descend(run, run.points[best], maxiter=iterations, gtol=gtol, length=SHORT)
 
 
 def _start(run: Run, seed: int) -> int:
@@ -63,13 +63,13 @@ def _start(run: Run, seed: int) -> int:
     settings, first, length = run.settings, _random_point(run.settings, seed), 1.0
     run.stage(settings["start_chi"])
     if settings["D"] > 2:
-        _descend(run, first, maxfun=SMALL_EVALUATIONS, gtol=1e-5)
+        descend(run, first, maxfun=SMALL_EVALUATIONS, gtol=1e-5)
         small = np.asarray(wave_function(jnp.asarray(run.points[run.best()]), settings["D"]))
         noise = np.random.default_rng(seed).standard_normal(small.size)
         first = _stored(settings, small.ravel() + NOISE * noise / np.sqrt(noise.size))
         length = SHORT
         run.stage(settings["start_chi"])
-    _descend(run, first, maxfun=START_EVALUATIONS, gtol=1e-5, length=length)
+    descend(run, first, maxfun=START_EVALUATIONS, gtol=1e-5, length=length)
     return run.best()
 
 
@@ -88,7 +88,7 @@ def _stored(settings: dict[str, Any], point: np.ndarray) -> np.ndarray:
     return point.astype(np.float32).astype(float) if settings["float32"] else point
 
 
-def _descend(run: Run, first: np.ndarray, gtol: float, length: float = 1.0, **limits) -> Any:
+def descend(run: Run, first: np.ndarray, gtol: float, length: float = 1.0, **limits) -> Any:
     """L-BFGS with a memory of about as many steps as there are free parameters.
 
     The unknown is the way from `first`, in units of `length`, which is that of the first trial.

@@ -134,11 +134,11 @@ def _halves(factors: tuple[Array, ...], chi: int) -> tuple[tuple[Array, Array], 
     k = min(chi, *(size for factor in factors for size in factor.shape))
     u, core, vh, _ = linalg.svd_trunc(factors, k, keep_multiplets=True, core=True)
     scale = jnp.real(core[0, 0])  # not a constant: high derivatives would grow like 2^step
-    root = _square_root(core / scale)
+    root = square_root(core / scale)
     return (einsum("ij,jk->ik", u, root), einsum("ij,jk->ik", root, vh)), jnp.log(scale)
 
 
-def _square_root(core: Array) -> Array:
+def square_root(core: Array) -> Array:
     """The square root of `core`, a diagonal matrix that may have any tangent.
 
     The tangents follow from `W W = core` by the implicit function theorem.

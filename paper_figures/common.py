@@ -119,9 +119,8 @@ def deviations(
         missing = [] if len(committed) == len(fresh) else [f"{at} differs in length"]
         pairs = [(x, y, str(i)) for i, (x, y) in enumerate(zip(committed, fresh, strict=False))]
     else:
-        numbers = all(isinstance(x, int | float) for x in (committed, fresh))
         same = committed == fresh
-        if numbers and not same:
+        if not same and isinstance(committed, int | float) and isinstance(fresh, int | float):
             same = abs(committed - fresh) <= atol + rtol * abs(committed)
         return [] if same else [f"{at}: {committed} is committed, now {fresh}"]
     return missing + [

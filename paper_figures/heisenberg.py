@@ -22,6 +22,8 @@ from paper_figures.common import Figure, Store, caption, example, shared_legend
 
 ipeps = example("heisenberg_ctmrg")
 lattice = example("ipeps_c4v")
+network = example("ctmrg_c4v")
+record = example("ipeps_run")
 MONTE_CARLO = {"energy": -0.669442, "magnetisation": 0.30743}
 # Bond dimension: energy and staggered magnetisation of the published states.
 PUBLISHED = {
@@ -37,7 +39,7 @@ NOISE = 0.1  # norm of what fills a tensor of norm 1
 
 def filled(point: list[float], size: int, larger: int, seed: int) -> np.ndarray:
     """The symmetric tensor of a smaller bond dimension in the corner of a larger one, and noise."""
-    small = np.asarray(ipeps.wave_function(jnp.asarray(point), size))
+    small = np.asarray(record.wave_function(jnp.asarray(point), size))
     tensor = np.zeros((2, *[larger] * 4))
     tensor[:, :size, :size, :size, :size] = small
     noise = np.random.default_rng(seed).standard_normal(tensor.size)
@@ -56,13 +58,13 @@ def descent(
     settings = {"model": "heisenberg", "D": size, "chi": chi, "starts": 1, "start_chi": chi}
     settings |= {"delta": 1.0, "J2": 0.0, "g": 0.0, "seed": seed, "float32": False}
     log.parent.mkdir(parents=True, exist_ok=True)
-    run = ipeps.restored(ipeps.load(log), log) if log.exists() else ipeps.Run(settings, log)
+    run = record.restored(record.load(log), log) if log.exists() else record.Run(settings, log)
     if first is None:
         ipeps.optimise(run, iterations, 1e-6)
     else:
         for _ in range(setup["rounds"]):
             run.stage(chi)
-            ipeps._descend(run, first, gtol=1e-6, length=ipeps.SHORT, maxiter=iterations)
+            ipeps.descend(run, first, gtol=1e-6, length=ipeps.SHORT, maxiter=iterations)
             first = run.points[run.best()]
             if np.max(np.abs(run.gradients[run.best()])) <= 1e-6:
                 break
@@ -83,12 +85,12 @@ def observables(point: list[float], size: int, chi: int) -> dict[str, float]:
     hamiltonian = lattice.model("heisenberg")
 
     def measured(point: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        tensor = ipeps.wave_function(point, size)
-        a = ipeps.double_layer(tensor)
-        first = ipeps.start(ipeps.trace_boundary(size, a.dtype), chi)
-        env, info = ipeps.environment(a / jnp.linalg.norm(a), first, ipeps.DOUBLE)
+        tensor = record.wave_function(point, size)
+        a = lattice.double_layer(tensor)
+        first = network.start(lattice.trace_boundary(size, a.dtype), chi)
+        env, info = network.environment(a / jnp.linalg.norm(a), first, record.DOUBLE)
         spin = jnp.stack([lattice.expectation(tensor, env, s) for s in hamiltonian.operators])
-        energy = ipeps.energy_per_site(tensor, env, hamiltonian)
+        energy = lattice.energy_per_site(tensor, env, hamiltonian)
         return energy, jnp.linalg.norm(spin), info.converged
 
     energy, magnetisation, converged = jax.jit(measured)(jnp.asarray(point))
