@@ -32,7 +32,7 @@ from difflinalg._krylov.general_map import Side, adjoint_rows, complex_rows
 from difflinalg._krylov.iterations import gmres_iteration
 from difflinalg._krylov.krylov_schur import GeneralPairs
 from difflinalg._krylov.ordered_schur import leading_pairs
-from difflinalg._krylov.orthogonal import combine, inner, scaled_norms
+from difflinalg._krylov.orthogonal import combine, inner, norms, scaled_norms
 from difflinalg._krylov.thick_restart import Plan
 
 RESTART, MAX_STEPS = 40, 20_000  # of the solve inside the rule
@@ -77,8 +77,8 @@ def eigs_core(ops: Operators, start: Array, sigma: Array, spec: GeneralSpec) -> 
     w, others = pairs.w, pairs.others
     if spec.shifted:
         w, others = _unshifted(w, sigma), _unshifted(others, sigma)
-    residuals = scaled_norms(image - w[:, None] * metric)
-    size = scaled_norms(image) + jnp.abs(w) * scaled_norms(metric)
+    residuals = norms(image - w[:, None] * metric)
+    size = norms(image) + jnp.abs(w) * norms(metric)
     scale = jnp.maximum(jnp.max(size), 0.0 if spec.shifted else pairs.scale)
     # The iteration judges itself; an inverse that is not accurate shows in the true residual.
     honest = residuals <= (tolerances.ritz_rtol(real) + spec.plan.tol) * scale
@@ -117,7 +117,7 @@ def _biorthogonal(ops: Operators, r: Array, dual: Array, dtype: Any) -> tuple[Ar
     m_r = r if ops.m is None else complex_rows(ops.m, r, dtype)
     overlap = inner(dual, m_r)
     dual = jnp.linalg.solve(overlap, jnp.conj(dual)).conj()
-    return dual, scaled_norms(dual) * scaled_norms(r)
+    return dual, norms(dual) * norms(r)
 
 
 def _iterate(ops: Operators, start: Array, sigma: Array, spec: GeneralSpec):
@@ -271,7 +271,7 @@ def _solve(side: Side, rhs: Array, factor: Array, condition: Array, spec: Genera
     rest = side.project_image(side.project_image(unit))
     worst = jnp.max(condition)
     small = tolerances.breakdown_rtol(real) * worst
-    rest = jnp.where(scaled_norms(rest)[:, None] > small, rest, 0.0)
+    rest = jnp.where(norms(rest)[:, None] > small, rest, 0.0)
     inverse = side.inverse() if spec.shifted or side.ops.m is not None else None
     n = rhs.shape[1]
     restart = min(n, RESTART)
@@ -293,7 +293,7 @@ def _solve(side: Side, rhs: Array, factor: Array, condition: Array, spec: Genera
         return x, jnp.linalg.norm(b - apply(x))
 
     x, residual = jax.vmap(one)(rest, side.w)
-    length = scaled_norms(x)
+    length = norms(x)
     # A residual is no smaller than the rounding of a product with a large solution.
     allowed = 4.0 * bound * (1.0 + length) * worst
     huge = length * tolerances.multiplet_rtol(real) > 1.0

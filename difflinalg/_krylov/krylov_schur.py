@@ -114,7 +114,7 @@ def run(
 
     def cycle(state: _State) -> _State:
         here = jax.random.fold_in(key, state.restarts)
-        basis = lanczos.extend(apply, state.basis, 1, here, None, False)
+        basis = lanczos.extend(apply, state.basis, 1, here, None)
         return _restart(basis, state, plan, jax.random.fold_in(here, m), order, targets)
 
     last = lax.while_loop(unfinished, cycle, first)

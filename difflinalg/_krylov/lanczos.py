@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._krylov.orthogonal import Metric, orthogonalise, put, scaled_norms, take_rows
+from difflinalg._krylov.orthogonal import Metric, norms, orthogonalise, put, take_rows
 
 
 class Basis(NamedTuple):
@@ -46,12 +46,7 @@ def start(rows: Array, length: int, key: Array, metric: Metric) -> Basis:
 
 
 def extend(
-    apply: Callable[[Array], Array],
-    basis: Basis,
-    block: int,
-    key: Array,
-    metric: Metric,
-    repeat: bool = True,
+    apply: Callable[[Array], Array], basis: Basis, block: int, key: Array, metric: Metric
 ) -> Basis:
     """Apply the operator to one block after the other, until the basis is full."""
     length = basis.q.shape[0] - block
@@ -59,8 +54,8 @@ def extend(
     def step(basis: Basis) -> Basis:
         q, gram, j = basis.q, basis.gram, basis.filled
         w = apply(take_rows(q, j, block))
-        scale = jnp.maximum(basis.scale, jnp.max(scaled_norms(w)))
-        new = orthogonalise(q, w, scale, jax.random.fold_in(key, j), metric, repeat)
+        scale = jnp.maximum(basis.scale, jnp.max(norms(w)))
+        new = orthogonalise(q, w, scale, jax.random.fold_in(key, j), metric)
         gram = put(gram, new.coefficients, j)
         gram = put(gram, new.remainder, j, j + block)
         q = put(q, new.q, j + block)

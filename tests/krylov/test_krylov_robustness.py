@@ -1,4 +1,4 @@
-"""Operators and arguments at the limits: extreme scales, nearly full bases, wrong inverses."""
+"""Arguments at the limits: wrong inverses and metrics, dependent vectors, dtypes."""
 
 import jax
 import jax.numpy as jnp
@@ -13,37 +13,6 @@ N = 40
 def symmetric(rng):
     a = rng.standard_normal((N, N)) + np.diag(np.linspace(-20.0, 20.0, N))
     return jnp.asarray((a + a.T) / 2)
-
-
-@pytest.mark.parametrize(("n", "k"), [(28, 2), (50, 6)])
-def test_identity_little_larger_than_the_basis(n, k):
-    """All that a product leaves is rounding error, most of it in the span of the basis."""
-    w, v, info = jax.jit(lambda a: eigsh(a, k, return_info=True))(jnp.eye(n))
-    np.testing.assert_allclose(w, 1.0, rtol=1e-14)
-    np.testing.assert_allclose(v.T @ v, np.eye(k), atol=1e-14)
-    assert info.converged
-
-
-def test_scales_whose_squares_overflow_or_underflow_in_single_precision(rng):
-    a, b = symmetric(rng).astype(jnp.float32), symmetric(rng).astype(jnp.float32)
-    x = jnp.asarray(rng.standard_normal((N, 2)), jnp.float32)
-
-    @jax.jit
-    def compute(scale):
-        c = scale * a
-
-        def loss(t):
-            w, v = eigsh(c + scale * t * b, 2, which="SA")
-            return scale * jnp.abs(v[0, 0]), w
-
-        slope, w = jax.grad(loss, has_aux=True)(jnp.float32(0.0))
-        return jnp.stack([w, svds(c, 2)[1], lobpcg(c, x)[0]]), slope
-
-    values, slope = compute(np.float32(1.0))
-    for scale in np.float32([1e-30, 1e30]):
-        scaled_values, scaled_slope = compute(scale)
-        np.testing.assert_allclose(scaled_values / scale, values, rtol=1e-4)
-        np.testing.assert_allclose(scaled_slope / scale, slope, rtol=1e-3)
 
 
 def test_an_inverse_that_is_not_one_is_found_out(rng):
