@@ -75,13 +75,13 @@ def prepare(name: str, A: Any, b: Any, others: tuple[Any, ...] = ()) -> VectorSp
         krylov_checks.check_vector(name, "b", b, A.shape[0])
     elif not callable(A):
         krylov_checks.refuse_operator(name, A)
-    for f in (A, *others):
-        if f is not None:
-            if is_matrix(f):
-                krylov_checks.check_fits(name, f.shape, space.size)
-            tree = jax.eval_shape(space.unflatten, space.example)
-            krylov_checks.check_same_vectors(name, tree, jax.eval_shape(as_function(f), tree))
-            space = space.with_dtype(image_dtype(as_function(f), space))
+    operators: list[Any] = [f for f in (A, *others) if f is not None]
+    for f in operators:
+        if is_matrix(f):
+            krylov_checks.check_fits(name, f.shape, space.size)
+        tree = jax.eval_shape(space.unflatten, space.example)
+        krylov_checks.check_same_vectors(name, tree, jax.eval_shape(as_function(f), tree))
+        space = space.with_dtype(image_dtype(as_function(f), space))
     return space
 
 

@@ -98,8 +98,9 @@ def lsmr(
         rhs = jnp.concatenate([rhs, jnp.zeros((domain.size,), dtype)])
     program, consts = hoist(operator, domain.example)
     default = 10 * min(image.size, domain.size)
-    limit, *bounds = krylov_checks.check_limits(name, maxiter, default, atol, btol, conlim)
-    spec = Spec(program, rhs.shape[0], domain.size, *bounds, limit)
+    limits = krylov_checks.check_limits(name, maxiter, default, atol, btol, conlim)
+    limit, atol, btol, conlim = limits
+    spec = Spec(program, rhs.shape[0], domain.size, atol, btol, conlim, limit)
     return _result(lsmr_core(tuple(consts), rhs, spec), start, domain)
 
 
