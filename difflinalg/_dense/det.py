@@ -151,12 +151,13 @@ def det_cofactors_core(a: Array) -> tuple[Array, Array]:
     permuted = (permutation[..., :, None] == jnp.arange(a.shape[-1])).astype(a.dtype)
     half = lax.linalg.triangular_solve(lu, permuted, left_side=True, lower=True, unit_diagonal=True)
     inverse = lax.linalg.triangular_solve(lu, half, left_side=True, lower=False)
-    size, norm = (jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-1, -2)) for x in (inverse, a))
+    # But for the factor det(A). The barrier keeps XLA from summing over the inverse, by columns.
+    cofactors = lax.optimization_barrier(jnp.swapaxes(inverse, -1, -2))
+    size, norm = (jnp.sum(jnp.real(x * jnp.conj(x)), axis=(-1, -2)) for x in (cofactors, a))
     # Not finite, because a square overflows, is not regular either.
     regular = jnp.sqrt(size) * jnp.sqrt(norm) < tolerances.regular_limit(a.dtype)
     # det(A) may underflow where the product with the inverse does not.
     root = jnp.exp(0.5 * log).astype(a.dtype)
-    cofactors = jnp.swapaxes(inverse, -1, -2)
     cofactors = (cofactors * root[..., None, None]) * (sign * root)[..., None, None]
     cofactors = repair_where(cofactors_by_svd, ~regular, cofactors, a)
     return sign * jnp.exp(log).astype(sign.dtype), cofactors
