@@ -23,7 +23,8 @@ def loss(a):
     """Invariant under phases: weights on `|U|^2`, `|Vh|^2` and the singular values."""
     weights = jnp.linspace(-1.0, 1.0, SIZE * SIZE).reshape(SIZE, SIZE)
     u, s, vh = linalg.svd(a, full_matrices=False)
-    return jnp.sum(weights * (jnp.real(u * jnp.conj(u)) + jnp.real(vh * jnp.conj(vh)))) + jnp.sum(s**2)
+    squares = jnp.real(u * jnp.conj(u)) + jnp.real(vh * jnp.conj(vh))
+    return jnp.sum(weights * squares) + jnp.sum(s**2)
 
 
 def decaying(dtype):
