@@ -119,6 +119,14 @@ def breakdown_rtol(dtype: DTypeLike) -> float:
     return 10.0 * epsilon(dtype)
 
 
+def lost_rtol(dtype: DTypeLike) -> float:
+    """A unit vector of which a second orthogonalisation leaves less was rounding error.
+
+    `sqrt(eps)`: where more is left, a third pass makes what is left orthogonal to rounding.
+    """
+    return epsilon(dtype) ** 0.5
+
+
 def residual_rtol(dtype: DTypeLike) -> float:
     """Residual of an eigenpair, relative to the norm of the operator, that counts as converged.
 

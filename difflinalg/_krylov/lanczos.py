@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._krylov.orthogonal import Metric, norms, orthogonalise, put, take_rows
+from difflinalg._krylov.orthogonal import Metric, orthogonalise, put, scaled_norms, take_rows
 
 
 class Basis(NamedTuple):
@@ -54,7 +54,7 @@ def extend(
     def step(basis: Basis) -> Basis:
         q, gram, j = basis.q, basis.gram, basis.filled
         w = apply(take_rows(q, j, block))
-        scale = jnp.maximum(basis.scale, jnp.max(norms(w)))
+        scale = jnp.maximum(basis.scale, jnp.max(scaled_norms(w)))
         new = orthogonalise(q, w, scale, jax.random.fold_in(key, j), metric)
         gram = put(gram, new.coefficients, j)
         gram = put(gram, new.remainder, j, j + block)

@@ -33,6 +33,7 @@ def ordered_schur(h: Array, order: Order, leading: int) -> OrderedSchur:
     t, z = jax.scipy.linalg.schur(jnp.where(sound, h, 0.0))  # LAPACK need not see NaN
     opens = jnp.zeros((h.shape[0],), bool)
     if not jnp.iscomplexobj(h):
+        t, z = _without_noise(t, z)
         opens = opens.at[:-1].set(jnp.diagonal(t, -1) != 0.0)
         t, z = _complex_form(t, z, opens)
     closes = jnp.roll(opens, 1)
@@ -45,6 +46,25 @@ def ordered_schur(h: Array, order: Order, leading: int) -> OrderedSchur:
     opens = paired & (ranks == jnp.append(ranks[1:], -1))
     t, z = _sort(t, z, jnp.minimum(jnp.argsort(sorting), leading))
     return OrderedSchur(jnp.where(sound, t, jnp.nan), z, opens)
+
+
+def _without_noise(t: Array, z: Array) -> tuple[Array, Array]:
+    """The real Schur form with real values for pairs whose imaginary part is rounding.
+
+    The diagonal of a block of LAPACK is constant: without the smaller one of its other two
+    entries, which is below the imaginary part, it is triangular. Sorted among values that differ
+    from it by rounding, such a pair would leave a space that is invariant and not real, which
+    `leading_basis` cannot represent.
+    """
+    bound = tolerances.breakdown_rtol(t.dtype) * jnp.max(jnp.abs(t))
+    index = jnp.arange(t.shape[0])
+    upper, lower = jnp.diagonal(t, 1), jnp.diagonal(t, -1)
+    noise = (lower != 0.0) & (jnp.sqrt(jnp.abs(upper)) * jnp.sqrt(jnp.abs(lower)) <= bound)
+    turned = noise & (jnp.abs(lower) > jnp.abs(upper))
+    t = t.at[index[1:], index[:-1]].set(jnp.where(noise & ~turned, 0.0, lower))
+    t = t.at[index[:-1], index[1:]].set(jnp.where(turned, 0.0, upper))
+    order = index + jnp.append(turned, False) - jnp.append(False, turned)
+    return t[order][:, order], z[:, order]
 
 
 def _turn(t: Array, z: Array, i: Array, first: Array, second: Array) -> tuple[Array, Array]:

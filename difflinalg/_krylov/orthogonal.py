@@ -3,7 +3,9 @@
 A basis is an array of rows of which the unused ones are zero, so that projecting on all rows is
 projecting on the used ones. Two passes of classical Gram-Schmidt give orthogonality to rounding
 (Giraud, Langou and Rozloznik 2005, "The loss of orthogonality in the Gram-Schmidt
-orthogonalization process", section 4), and each is two products with the whole basis.
+orthogonalization process", section 4), and each is two products with the whole basis. What the
+first pass leaves may be rounding error inside of the span, above the level of a breakdown; the
+second then leaves a small part of it, and there are more passes.
 """
 
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from jax import Array, lax
 from difflinalg._core import tolerances
 from difflinalg._core.algebra import HIGHEST
 
-SMALL_BLOCK = 4
+SMALL_BLOCK, PASSES = 4, 4
 Metric = Callable[[Array], Array] | None  # rows to rows, x -> M x; None is the identity
 
 
@@ -101,15 +103,18 @@ def _orthonormal_rows(w: Array, floor: Array, key: Array, metric: Metric) -> tup
 
 def _length(row: Array, metric: Metric) -> Array:
     if metric is None:
-        return norms(row)
-    square = jnp.real(jnp.sum(jnp.conj(row) * metric(row[None])[0]))
-    return jnp.sqrt(jnp.maximum(square, 0.0))
+        return scaled_norms(row)
+    largest = jnp.max(jnp.abs(row))
+    largest = jnp.where((largest > 0.0) & jnp.isfinite(largest), largest, 1.0)
+    unit = row / largest
+    square = jnp.real(jnp.sum(jnp.conj(unit) * metric(unit[None])[0]))
+    return jnp.sqrt(jnp.maximum(square, 0.0)) * largest
 
 
 def orthogonalise(
     basis: Array, w: Array, scale: Array, key: Array, metric: Metric = None
 ) -> Orthogonalised:
-    """Orthonormalise rows `w` against a basis and among themselves, in two passes.
+    """Orthonormalise rows `w` against a basis and among themselves, in two passes or more.
 
     Args:
         basis: orthonormal rows and zero rows, shape `(m, n)`.
@@ -121,14 +126,33 @@ def orthogonalise(
     """
     floor = tolerances.breakdown_rtol(w.dtype) * scale
     first = _coefficients(basis, w, metric)
-    q, r_first = _orthonormal_rows(w - combine(first, basis), floor, key, metric)
-    second = _coefficients(basis, q, metric)
-    q, r_second = _orthonormal_rows(q - combine(second, basis), jnp.zeros_like(floor), key, metric)
-    return Orthogonalised(
-        q,
-        first + jnp.matmul(r_first, second, precision=HIGHEST),
-        jnp.matmul(r_first, r_second, precision=HIGHEST),
-    )
+    q, remainder = _orthonormal_rows(w - combine(first, basis), floor, key, metric)
+    noise = jnp.asarray(tolerances.lost_rtol(w.dtype), floor.dtype)
+
+    def again(state: _Pass) -> _Pass:
+        more = _coefficients(basis, state.q, metric)
+        here = jax.random.fold_in(key, state.count)
+        q, r = _orthonormal_rows(state.q - combine(more, basis), noise, here, metric)
+        return _Pass(
+            q,
+            state.coefficients + jnp.matmul(state.remainder, more, precision=HIGHEST),
+            jnp.matmul(state.remainder, r, precision=HIGHEST),
+            jnp.min(jnp.abs(jnp.diagonal(r))),
+            state.count + 1,
+        )
+
+    # Twice is enough, unless a row was rounding error or random and has lost more than half.
+    start = _Pass(q, first, remainder, jnp.zeros_like(floor), jnp.ones((), jnp.int32))
+    last = lax.while_loop(lambda state: (state.kept < 0.5) & (state.count <= PASSES), again, start)
+    return Orthogonalised(last.q, last.coefficients, last.remainder)
+
+
+class _Pass(NamedTuple):
+    q: Array
+    coefficients: Array
+    remainder: Array
+    kept: Array  # what the last pass has left of the shortest row
+    count: Array
 
 
 def take_rows(x: Array, first: Array, count: int) -> Array:

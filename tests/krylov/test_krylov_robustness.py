@@ -1,4 +1,4 @@
-"""Arguments at the limits: wrong inverses and metrics, dependent vectors, dtypes."""
+"""Operators and arguments at the limits: extreme scales, nearly full bases, wrong inverses."""
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,40 @@ N = 40
 def symmetric(rng):
     a = rng.standard_normal((N, N)) + np.diag(np.linspace(-20.0, 20.0, N))
     return jnp.asarray((a + a.T) / 2)
+
+
+def test_identity_little_larger_than_the_basis():
+    """All that a product leaves is rounding error, most of it in the span of the basis."""
+    for n, k in ((28, 2), (50, 6)):
+        w, v, info = jax.jit(lambda a, k=k: eigsh(a, k, return_info=True))(jnp.eye(n))
+        np.testing.assert_allclose(w, 1.0, rtol=1e-14)
+        np.testing.assert_allclose(v.T @ v, np.eye(k), atol=1e-14)
+        assert info.converged
+
+
+@pytest.mark.parametrize(("dtype", "size", "digits"), [("f4", 1e30, 4), ("f8", 1e200, 12)])
+def test_scales_whose_squares_overflow_or_underflow(rng, dtype, size, digits):
+    a, b = symmetric(rng).astype(dtype), symmetric(rng).astype(dtype)
+    x = jnp.asarray(rng.standard_normal((N, 2)), dtype)
+
+    @jax.jit
+    def compute(scale):
+        c = scale * a
+
+        def loss(t):
+            w, v = eigsh(c + scale * t * b, 2, which="SA")
+            return scale * jnp.abs(v[0, 0]), w
+
+        slope, w = jax.grad(loss, has_aux=True)(jnp.zeros((), dtype))
+        single = [lobpcg(c, x)[0]] if dtype == "f4" else []  # that one squares its scale
+        return jnp.stack([w, svds(c, 2)[1], *single]), slope
+
+    values, slope = compute(np.dtype(dtype).type(1.0))
+    np.testing.assert_allclose(values[0], np.linalg.eigvalsh(a)[:2], rtol=10.0**-digits)
+    for scale in np.asarray([1.0 / size, size], dtype):
+        scaled_values, scaled_slope = compute(scale)
+        np.testing.assert_allclose(scaled_values / scale, values, rtol=10.0**-digits)
+        np.testing.assert_allclose(scaled_slope / scale, slope, rtol=10.0 ** (1 - digits))
 
 
 def test_an_inverse_that_is_not_one_is_found_out(rng):
