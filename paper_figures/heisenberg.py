@@ -116,12 +116,17 @@ def plot(data: dict[str, Any]) -> Any:
     axes[1].axhline(MONTE_CARLO["magnetisation"], color="C2", lw=1, label="Monte Carlo")
     axes[1].set_ylabel("staggered magnetisation per site [ħ]")
     for (name, setup), colour in zip(runs.items(), ("C0", "C1", "C4"), strict=False):
-        energies = np.array(results[f"D = {name}"]["energies"], float)
+        row = results[f"D = {name}"]
+        shown = np.maximum(np.array(row["energies"], float) - best, 1e-6)
         label = f"descent, D = {name}, χ = {setup['chi']}"
-        axes[2].semilogy(np.maximum(energies - best, 1e-6), colour + "-", lw=1.2, label=label)
+        last = np.arange(row["begin"], len(shown))
+        axes[2].semilogy(last, shown[last], colour + "-", lw=1.6, label=label, zorder=3)
+        if row["begin"]:
+            label = f"its {setup['starts']} starts, χ = {setup['start_chi']}"
+            axes[2].semilogy(shown[: last[0]], "-", color="0.65", lw=0.8, label=label)
     axes[2].set_xlabel("evaluation of energy and gradient")
     axes[2].set_ylabel("energy per site above Monte Carlo [J]")
-    shared_legend(figure, 5)
+    shared_legend(figure, 6)
     caption(
         figure,
         "After Liao et al. (2019), arXiv:1903.09650, figure 5. Monte Carlo: Sandvik and Evertz "
