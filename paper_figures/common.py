@@ -96,7 +96,12 @@ class Paused(Exception):
 
 
 def deviations(
-    committed: Any, fresh: Any, rtol: float, atol: float, skip: Callable[[str], bool], at: str = ""
+    committed: Any,
+    fresh: Any,
+    rtol: float,
+    atol: Callable[[str], float],
+    skip: Callable[[str], bool],
+    at: str = "",
 ) -> list[str]:
     """What differs between two trees of results, beyond `atol + rtol * |committed|`.
 
@@ -104,7 +109,7 @@ def deviations(
         committed: the expected results.
         fresh: those of a new run.
         rtol: relative tolerance of every number.
-        atol: absolute tolerance of every number.
+        atol: absolute tolerance of the number at a place, as in `/name/0`.
         skip: whether a name in the tree belongs to times, which are not compared.
         at: where in the tree this is.
 
@@ -121,7 +126,7 @@ def deviations(
     else:
         same = committed == fresh
         if not same and isinstance(committed, int | float) and isinstance(fresh, int | float):
-            same = abs(committed - fresh) <= atol + rtol * abs(committed)
+            same = abs(committed - fresh) <= atol(at) + rtol * abs(committed)
         return [] if same else [f"{at}: {committed} is committed, now {fresh}"]
     return missing + [
         line for x, y, n in pairs for line in deviations(x, y, rtol, atol, skip, f"{at}/{n}")
@@ -198,6 +203,8 @@ class Figure:
         libraries: whose versions are written besides the common ones.
         rtol: relative tolerance of `--check`, for every number of the results.
         atol: absolute one; errors at rounding are no more alike than that.
+        noise: what is added to it for the number at a place of the given results, `/name/0`:
+            the bound of a rounding error that the figure shows, which no two programs share.
         skip: whether results of this name are times, which `--check` leaves out.
     """
 
@@ -210,6 +217,7 @@ class Figure:
     libraries: tuple[str, ...] = ()
     rtol: float = 1e-6
     atol: float = 1e-9
+    noise: Callable[[str, dict[str, Any]], float] = lambda *_: 0.0
     skip: Callable[[str], bool] = lambda _: False
 
     def draw(self, folder: Path) -> Path:
@@ -240,7 +248,12 @@ class Figure:
         name = f"{self.name}.json"
         old, new = (json.loads((at / "results" / name).read_text()) for at in (FOLDER, folder))
         found = [] if old["parameters"] == new["parameters"] else ["other parameters"]
-        found += deviations(old["results"], new["results"], self.rtol, self.atol, self.skip)
+        results = old["results"]
+
+        def atol(at: str) -> float:
+            return self.atol + self.noise(at, results)
+
+        found += deviations(results, new["results"], self.rtol, atol, self.skip)
         tolerances = f"rtol {self.rtol:g}, atol {self.atol:g}, times left out"
         print(*found, sep="\n", end="\n" if found else "")
         print(f"{self.name}: {len(found) or 'no'} differences from the committed ({tolerances})")

@@ -169,6 +169,12 @@ def plot(data: dict[str, Any]) -> Any:
     return figure
 
 
+def rounding(at: str, _: dict[str, Any]) -> float:
+    """What Taylor mode loses to rounding, a digit with every order; it differs between programs."""
+    method, _comma, order = at.split("/")[1].rpartition(", ")
+    return 1e-15 * 10.0 ** int(order) if method.startswith("Taylor") else 0.0
+
+
 FIGURE = Figure(
     "derivative_order",
     compute,
@@ -186,6 +192,7 @@ FIGURE = Figure(
     libraries=("mpmath",),
     rtol=0.5,
     atol=1e-9,
+    noise=rounding,
     skip=lambda name: name.endswith("seconds"),
 )
 

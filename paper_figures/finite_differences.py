@@ -143,6 +143,29 @@ def compute(store: Store, parameters: dict[str, Any]) -> None:
     store.get("free energy", lambda: second_derivatives(steps(count, 1e-9, 1e-1), levels))
 
 
+# Power of the step and sum of the weights of what a quotient is made of.
+ROUNDING = {
+    "forward difference": (2, 4),
+    "central difference": (2, 4),
+    "central, Richardson": (2, (4 * 16 + 4) / 3),
+    "central difference of AD": (1, 1),
+}
+
+
+def rounding(at: str, results: dict[str, Any]) -> float:
+    """Bound of the rounding of a quotient in the second panel: 16 units in the last place of 1.
+
+    Values and slopes are of the order of one. Their last digits follow the order of operations of
+    the program, and at small steps the error of a quotient consists of nothing else; at large
+    steps this is far below the error.
+    """
+    panel, name, *index = at.split("/")[1:]
+    if panel != "free energy" or name not in ROUNDING:
+        return 0.0
+    power, weights = ROUNDING[name]
+    return 16 * np.finfo(float).eps * weights / results[panel]["step"][int(index[0])] ** power
+
+
 STYLES = {
     "forward difference": dict(color="C1", marker="o"),
     "central difference": dict(color="C0", marker="s"),
@@ -191,6 +214,7 @@ FIGURE = Figure(
     count=lambda _: 2,
     full={"steps": 65, "levels": 6, "seed": None},
     smoke={"steps": 9, "levels": 3, "seed": None},
+    noise=rounding,
     libraries=("mpmath",),
 )
 

@@ -1,7 +1,7 @@
 """The two-dimensional Ising model by a tensor renormalisation that is differentiated twice.
 
 Free energy, energy and specific heat of the square lattice against the coupling K = beta J, from
-one function and its nested derivatives for several bond dimensions, with Onsager's exact curves
+one function and its Taylor coefficients for several bond dimensions, with Onsager's exact curves
 and, below, the differences from them (Liao, Liu, Wang and Xiang 2019, Phys. Rev. X 9, 031041,
 arXiv:1903.09650, figure 3). The specific heat needs the second derivative through the truncated
 singular value decompositions of all steps.
@@ -80,7 +80,7 @@ def plot(data: dict[str, Any]) -> Any:
         figure,
         "After Liao et al. (2019), arXiv:1903.09650, figure 3; method of Levin and Nave (2007), "
         f"$2^{{{parameters['steps']}}}$ sites. E and C are first and second derivative of ln Z\n"
-        "by nested forward mode; exact: Onsager (1944). Dotted: critical coupling.",
+        "from one pass of Taylor mode; exact: Onsager (1944). Dotted: critical coupling.",
     )
     return figure
 

@@ -40,3 +40,15 @@ def test_free_energy_at_fifty_digits_is_that_of_the_example():
         precise = float(script.precise_free_energy(mpmath.mpf(0.44), 4, 3))
     got = script.trg.log_partition_per_site(script.trg.ising_tensor(0.44), 4, 3)
     np.testing.assert_allclose(got, precise, rtol=1e-14)
+
+
+def test_the_check_allows_rounding_of_a_quotient_and_no_more():
+    """At `h = 1e-8` a change of 1e-7 is rounding of the slopes, at `1e-1` it is none."""
+    results = {"free energy": {"step": [1e-8, 1e-1]}}
+    small, large = (
+        script.rounding(f"/free energy/central difference of AD/{i}", results) for i in (0, 1)
+    )
+    assert 1e-7 < small < 1e-6
+    assert large < 1e-13
+    assert script.rounding("/free energy/nested AD", results) == 0.0
+    assert script.rounding("/logistic map/central difference/0", results) == 0.0
