@@ -131,19 +131,19 @@ def orthogonalise(
 
     def again(state: _Pass) -> _Pass:
         more = _coefficients(basis, state.q, metric)
-        here = jax.random.fold_in(key, state.count)
+        here = jax.random.fold_in(key, state.passes)
         q, r = _orthonormal_rows(state.q - combine(more, basis), noise, here, metric)
         return _Pass(
             q,
             state.coefficients + jnp.matmul(state.remainder, more, precision=HIGHEST),
             jnp.matmul(state.remainder, r, precision=HIGHEST),
             jnp.min(jnp.abs(jnp.diagonal(r))),
-            state.count + 1,
+            state.passes + 1,
         )
 
     # Twice is enough, unless a row was rounding error or random and has lost more than half.
     start = _Pass(q, first, remainder, jnp.zeros_like(floor), jnp.ones((), jnp.int32))
-    last = lax.while_loop(lambda state: (state.kept < 0.5) & (state.count <= PASSES), again, start)
+    last = lax.while_loop(lambda state: (state.kept < 0.5) & (state.passes <= PASSES), again, start)
     return Orthogonalised(last.q, last.coefficients, last.remainder)
 
 
@@ -152,7 +152,7 @@ class _Pass(NamedTuple):
     coefficients: Array
     remainder: Array
     kept: Array  # what the last pass has left of the shortest row
-    count: Array
+    passes: Array
 
 
 def take_rows(x: Array, first: Array, count: int) -> Array:

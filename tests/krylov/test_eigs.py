@@ -106,11 +106,6 @@ def test_leading_schur_vectors_span_the_invariant_subspace(rng, is_complex):
         count = jnp.where(form.opens_pair[4], 6, 5)
         return form, count, leading_basis(form, count, 6, not is_complex)
 
-    for _ in range(0 if is_complex else 5):  # pairs whose imaginary part is rounding
-        h_0 = np.outer(*rng.standard_normal((2, 12))) + 3e-16 * rng.standard_normal((12, 12))
-        basis = np.asarray(compute(jnp.asarray(h_0))[2])
-        image = h_0 @ basis
-        np.testing.assert_allclose(image, basis @ (basis.T @ image), atol=2e-14)
     form, count, basis = compute(h)
     want = np.linalg.eigvals(h)
     want = want[np.argsort(-np.abs(want), kind="stable")][:5]
