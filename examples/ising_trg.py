@@ -45,13 +45,18 @@ def ising_tensor(coupling: ArrayLike) -> Array:
     return jnp.where(odd_legs % 2 == 0, weights[odd_legs // 2], 0.0)
 
 
-def log_partition_per_site(tensor: Array, chi: int, steps: int) -> Array:
+def log_partition_per_site(
+    tensor: Array, chi: int, steps: int, multiplet_rtol: float | None = None
+) -> Array:
     """`lnZ / N` of a periodic lattice of `N = 2^steps` tensors, truncated to `chi` bond states.
 
     Args:
         tensor: shape `(a, b, a, b)`, legs up, left, down, right; real or complex.
         chi: largest bond dimension.
         steps: number of renormalisation steps, at least 1; each halves the number of tensors.
+        multiplet_rtol: bond states whose weights differ by less than this times the largest are
+            kept or dropped together. Where the last kept and the first dropped weight nearly
+            agree, derivatives of order k have the rounding of `1 / gap^k`: high ones need a gap.
 
     Returns:
         A scalar of the dtype of `tensor`, differentiable to any order in both modes; NaN for a
@@ -63,16 +68,19 @@ def log_partition_per_site(tensor: Array, chi: int, steps: int) -> Array:
     if chi < 1 or steps < 1:
         msg = f"chi and steps are at least 1, got chi={chi}, steps={steps}"
         raise ValueError(msg)
-    corners, total = _split_tensor(tensor, chi)
+    corners, total = _split_tensor(tensor, chi, multiplet_rtol)
     step = 1
     while step < steps and _is_small_or_large(corners, chi):
-        corners, log_scale = _renormalise(corners, chi)
+        corners, log_scale = _renormalise(corners, chi, multiplet_rtol)
         total = total + log_scale / 2**step
         step += 1
     if step < steps:
         corners = tuple(_pad(corner, chi) for corner in corners)
         corners, log_scales = lax.scan(
-            lambda corners, _: _renormalise(corners, chi), corners, None, steps - step
+            lambda corners, _: _renormalise(corners, chi, multiplet_rtol),
+            corners,
+            None,
+            steps - step,
         )
         # Summed behind the loop: its derivatives then carry nothing but the corners.
         weights = 0.5 ** np.arange(step, steps)
@@ -91,14 +99,15 @@ def _pad(corner: Array, chi: int) -> Array:
     return jnp.pad(corner, [(0, chi - size) for size in corner.shape])
 
 
-def _split_tensor(tensor: Array, chi: int) -> Split:
+def _split_tensor(tensor: Array, chi: int, multiplet_rtol: float | None) -> Split:
     """The corners of the first plaquette."""
     a, b = tensor.shape[:2]
     rows, columns = tensor, tensor.transpose(1, 2, 3, 0)
-    return _split(((rows.reshape(a * b, -1),), (columns.reshape(a * b, -1),)), a, b, chi)
+    diagonals = (rows.reshape(a * b, -1),), (columns.reshape(a * b, -1),)
+    return _split(diagonals, a, b, chi, multiplet_rtol)
 
 
-def _renormalise(corners: Corners, chi: int) -> Split:
+def _renormalise(corners: Corners, chi: int, multiplet_rtol: float | None) -> Split:
     """One step: join the corners around a plaquette, split the result along both diagonals.
 
     The joined tensor is not formed: its two matrices are products of two halves each.
@@ -109,13 +118,13 @@ def _renormalise(corners: Corners, chi: int) -> Split:
     right = einsum("pqy,qrz->przy", top_right, bottom_right).reshape(a * b, -1)
     bottom = einsum("wrs,qrz->wzsq", bottom_left, bottom_right).reshape(-1, a * b)
     top = einsum("pqy,xsp->sqyx", top_right, top_left).reshape(-1, k * k)
-    return _split(((left, right), (bottom, top)), k, k, chi)
+    return _split(((left, right), (bottom, top)), k, k, chi, multiplet_rtol)
 
 
-def _split(diagonals, a: int, b: int, chi: int) -> Split:
+def _split(diagonals, a: int, b: int, chi: int, multiplet_rtol: float | None) -> Split:
     """The corners of the next plaquette, from the matrices of one tensor along both diagonals."""
-    (left_up, right_down), log_scale = _halves(diagonals[0], chi)
-    (down_left, up_right), other_log_scale = _halves(diagonals[1], chi)
+    (left_up, right_down), log_scale = _halves(diagonals[0], chi, multiplet_rtol)
+    (down_left, up_right), other_log_scale = _halves(diagonals[1], chi, multiplet_rtol)
     # The plaquette has the bonds p (top), q (right), r (bottom), s (left).
     top_left = right_down.reshape(-1, a, b)  # (x, s, p)
     top_right = down_left.reshape(b, a, -1)  # (p, q, y)
@@ -125,14 +134,18 @@ def _split(diagonals, a: int, b: int, chi: int) -> Split:
     return corners, 0.5 * (log_scale + other_log_scale)
 
 
-def _halves(factors: tuple[Array, ...], chi: int) -> tuple[tuple[Array, Array], Array]:
+def _halves(
+    factors: tuple[Array, ...], chi: int, multiplet_rtol: float | None
+) -> tuple[tuple[Array, Array], Array]:
     """`A / s[0] ~ (U W) (W V^H)` with `W = (U^H A V)^(1/2)`: `U sqrt(s)` and `sqrt(s) V^H`.
 
     Written with the projected matrix and not its eigenvalues, it needs no derivative inside of a
     multiplet, and is right where singular values coincide.
     """
     k = min(chi, *(size for factor in factors for size in factor.shape))
-    u, core, vh, _ = linalg.svd_trunc(factors, k, keep_multiplets=True, core=True)
+    u, core, vh, _ = linalg.svd_trunc(
+        factors, k, keep_multiplets=True, multiplet_rtol=multiplet_rtol, core=True
+    )
     scale = jnp.real(core[0, 0])  # not a constant: high derivatives would grow like 2^step
     root = square_root(core / scale)
     return (einsum("ij,jk->ik", u, root), einsum("ij,jk->ik", root, vh)), jnp.log(scale)
