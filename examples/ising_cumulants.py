@@ -23,7 +23,7 @@ from jax import Array, lax
 
 from difflinalg import taylor
 
-MULTIPLET_RTOL = 3e-3  # an eighth derivative at a smaller gap would be noise
+MULTIPLET_RTOL = 3e-4  # an eighth derivative at a smaller gap would be noise
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
