@@ -175,7 +175,7 @@ def square_root(core: Array) -> Array:
 def thermodynamics(couplings: Array, chi: int, steps: int) -> tuple[Array, Array, Array]:
     """`lnZ / N`, `E / N` and `C / N` for each coupling, by one pass of Taylor mode.
 
-    `jax.grad(jax.grad(log_z))` gives the same numbers, in twice the time.
+    Nested forward mode, `jax.jvp` of `jax.jvp`, gives the same numbers in 1.6 times the time.
     """
 
     def log_z(coupling: Array) -> Array:

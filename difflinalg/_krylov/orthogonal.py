@@ -1,11 +1,13 @@
 """Orthonormal bases of fixed shape: block Gram-Schmidt with a guard against breakdown.
 
 A basis is an array of rows of which the unused ones are zero, so that projecting on all rows is
-projecting on the used ones. Two passes of classical Gram-Schmidt give orthogonality to rounding
-(Giraud, Langou and Rozloznik 2005, "The loss of orthogonality in the Gram-Schmidt
-orthogonalization process", section 4), and each is two products with the whole basis. What the
-first pass leaves may be rounding error inside of the span, above the level of a breakdown; the
-second then leaves a small part of it, and there are more passes.
+projecting on the used ones. A pass of classical Gram-Schmidt is two products with the whole basis.
+One gives orthogonality to rounding where it leaves half of a row, two do it else (Daniel, Gragg,
+Kaufman and Stewart 1976, "Reorthogonalization and stable algorithms for updating the Gram-Schmidt
+QR factorization"; Giraud, Langou and Rozloznik 2005, "The loss of orthogonality in the Gram-Schmidt
+orthogonalization process", section 4). What the first pass leaves may be rounding error inside of
+the span, above the level of a breakdown; the second then leaves a small part of it, and there are
+more passes.
 """
 
 from collections.abc import Callable
@@ -114,7 +116,7 @@ def _length(row: Array, metric: Metric) -> Array:
 def orthogonalise(
     basis: Array, w: Array, scale: Array, key: Array, metric: Metric = None
 ) -> Orthogonalised:
-    """Orthonormalise rows `w` against a basis and among themselves, in two passes or more.
+    """Orthonormalise rows `w` against a basis and among themselves, in one pass or more.
 
     Args:
         basis: orthonormal rows and zero rows, shape `(m, n)`.
@@ -141,8 +143,10 @@ def orthogonalise(
             state.passes + 1,
         )
 
-    # Twice is enough, unless a row was rounding error or random and has lost more than half.
-    start = _Pass(q, first, remainder, jnp.zeros_like(floor), jnp.ones((), jnp.int32))
+    # Until a pass has left half of each row; what it leaves less of may be rounding or random.
+    sizes = jnp.hypot(scaled_norms(first), scaled_norms(remainder))  # in the metric, without it
+    kept = jnp.min(jnp.abs(jnp.diagonal(remainder)) / jnp.where(sizes > 0.0, sizes, 1.0))
+    start = _Pass(q, first, remainder, kept.astype(floor.dtype), jnp.ones((), jnp.int32))
     last = lax.while_loop(lambda state: (state.kept < 0.5) & (state.passes <= PASSES), again, start)
     return Orthogonalised(last.q, last.coefficients, last.remainder)
 

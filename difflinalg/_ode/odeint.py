@@ -41,7 +41,7 @@ def odeint(
         mxstep: how many steps may be tried between two times.
         hmax: largest step size.
         method: "Tsit5", "Dopri5" (that of JAX), "Dopri8" or the stiff "Esdirk43". The default has
-            smaller errors than "Dopri5" at the same tolerance and cost, in derivatives as well.
+            smaller error coefficients than "Dopri5" at the same cost (Tsitouras 2011).
         adjoint: how derivatives are computed; see the classes in `difflinalg.ode`.
 
     Returns:

@@ -94,7 +94,9 @@ def start(control: Control, system: System, p: Leaves, q: Leaves, y: Leaves, ts:
     monotone = jnp.all(sign * jnp.diff(ts) >= 0.0)
     finite = all_finite(slope) & all_finite(y) & jnp.isfinite(h)
     status = jnp.where(monotone, jnp.where(finite, SUCCESS, NOT_FINITE), NOT_MONOTONE)
-    progress = Progress(t, y, slope, h, jnp.zeros((), ts.dtype), jnp.zeros(6, jnp.int32))
+    progress = Progress(
+        t, y, slope, h, jnp.zeros((), ts.dtype), jnp.zeros(len(COUNTERS), jnp.int32)
+    )
     return progress.updated(status=status, done=status != SUCCESS)
 
 

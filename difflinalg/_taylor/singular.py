@@ -29,7 +29,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal
+from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal, skew
 from difflinalg._dense.svd import gap_scale, svd_core
 from difflinalg._taylor.clusters import boundaries
 from difflinalg._taylor.convolution import (
@@ -86,8 +86,9 @@ def triplet_series(
         r_v = image_v - inner_sum(mm, d, vh, k)
         t, t_h = mm_adjoint(uh_0, r_u), mm_adjoint(vh_0, r_v)
         s_u, s_v = overlap(uh, k), overlap(vh, k)
-        both = jnp.where(same, s_u + s_v, inv_gap * (t + t_h))
-        difference = jnp.where(inv_sum > 0.0, inv_sum * (t - t_h), s_u - s_v)
+        # The Hermitian parts are those of unitary series, also where the rest is noise.
+        both = s_u + s_v + skew(inv_gap * (t + t_h))
+        difference = s_u - s_v + skew(inv_sum * (t - t_h))
         d_k = 0.5 * (t + t_h - (rows - columns) * both)
         d_k = herm(jnp.where(same, d_k, jnp.zeros((), d.dtype)))
         xh, yh = outside(r_u - mm(adjoint(t), uh_0), r_v - mm(adjoint(t_h), vh_0))

@@ -19,7 +19,7 @@ from functools import partial
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal
+from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal, skew
 from difflinalg._dense import eigh_trunc, svd_trunc
 from difflinalg._dense.truncation import Deflation, Truncation
 from difflinalg._taylor.convolution import Chain, each_order, inner_sum, overlap, set_order, start
@@ -78,7 +78,7 @@ def pair_series(
         r = image - inner_sum(mm, d, vh, k)
         t = mm_adjoint(vh_0, r)
         s = overlap(vh, k)
-        p = jnp.where(same, s, inverse * t)
+        p = s + skew(inverse * t)  # unitary also where t over a small gap is noise
         d_k = herm(jnp.where(same, t - gap * s, jnp.zeros((), d.dtype)))
         vh_k = mm(adjoint(p), vh_0) + outside(r - mm(adjoint(t), vh_0))
         return operator.complete(known, parts, k, vh_k), set_order(d, k, d_k)
