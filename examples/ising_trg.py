@@ -16,6 +16,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,13 @@ einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
 Corners = tuple[Array, Array, Array, Array]
 Split = tuple[Corners, Array]  # and the logarithm of what was divided out
+
+
+class Diagonal(NamedTuple):
+    """The matrix of a tensor along one diagonal."""
+
+    factors: tuple[Array, ...]
+    product: Array | None = None  # its value, if there are several factors
 
 
 def ising_tensor(coupling: ArrayLike) -> Array:
@@ -103,14 +111,15 @@ def _split_tensor(tensor: Array, chi: int, multiplet_rtol: float | None) -> Spli
     """The corners of the first plaquette."""
     a, b = tensor.shape[:2]
     rows, columns = tensor, tensor.transpose(1, 2, 3, 0)
-    diagonals = (rows.reshape(a * b, -1),), (columns.reshape(a * b, -1),)
+    diagonals = Diagonal((rows.reshape(a * b, -1),)), Diagonal((columns.reshape(a * b, -1),))
     return _split(diagonals, a, b, chi, multiplet_rtol)
 
 
 def _renormalise(corners: Corners, chi: int, multiplet_rtol: float | None) -> Split:
     """One step: join the corners around a plaquette, split the result along both diagonals.
 
-    The joined tensor is not formed: its two matrices are products of two halves each.
+    Both matrices of the joined tensor are products of two halves. The tensor itself is needed for
+    its value alone, and once, because it has the entries of both.
     """
     top_left, top_right, bottom_right, bottom_left = corners
     k, a, b = top_left.shape
@@ -118,10 +127,15 @@ def _renormalise(corners: Corners, chi: int, multiplet_rtol: float | None) -> Sp
     right = einsum("pqy,qrz->przy", top_right, bottom_right).reshape(a * b, -1)
     bottom = einsum("wrs,qrz->wzsq", bottom_left, bottom_right).reshape(-1, a * b)
     top = einsum("pqy,xsp->sqyx", top_right, top_left).reshape(-1, k * k)
-    return _split(((left, right), (bottom, top)), k, k, chi, multiplet_rtol)
+    joined = einsum("ij,jk->ik", *lax.stop_gradient((left, right)))  # (x w, z y)
+    turned = joined.reshape(k, k, k, k).transpose(1, 2, 3, 0).reshape(k * k, k * k)
+    diagonals = Diagonal((left, right), joined), Diagonal((bottom, top), turned)
+    return _split(diagonals, k, k, chi, multiplet_rtol)
 
 
-def _split(diagonals, a: int, b: int, chi: int, multiplet_rtol: float | None) -> Split:
+def _split(
+    diagonals: tuple[Diagonal, Diagonal], a: int, b: int, chi: int, multiplet_rtol: float | None
+) -> Split:
     """The corners of the next plaquette, from the matrices of one tensor along both diagonals."""
     (left_up, right_down), log_scale = _halves(diagonals[0], chi, multiplet_rtol)
     (down_left, up_right), other_log_scale = _halves(diagonals[1], chi, multiplet_rtol)
@@ -135,16 +149,21 @@ def _split(diagonals, a: int, b: int, chi: int, multiplet_rtol: float | None) ->
 
 
 def _halves(
-    factors: tuple[Array, ...], chi: int, multiplet_rtol: float | None
+    diagonal: Diagonal, chi: int, multiplet_rtol: float | None
 ) -> tuple[tuple[Array, Array], Array]:
     """`A / s[0] ~ (U W) (W V^H)` with `W = (U^H A V)^(1/2)`: `U sqrt(s)` and `sqrt(s) V^H`.
 
     Written with the projected matrix and not its eigenvalues, it needs no derivative inside of a
     multiplet, and is right where singular values coincide.
     """
-    k = min(chi, *(size for factor in factors for size in factor.shape))
+    k = min(chi, *(size for factor in diagonal.factors for size in factor.shape))
     u, core, vh, _ = linalg.svd_trunc(
-        factors, k, keep_multiplets=True, multiplet_rtol=multiplet_rtol, core=True
+        diagonal.factors,
+        k,
+        keep_multiplets=True,
+        multiplet_rtol=multiplet_rtol,
+        core=True,
+        product=diagonal.product,
     )
     scale = jnp.real(core[0, 0])  # not a constant: high derivatives would grow like 2^step
     root = square_root(core / scale)

@@ -28,27 +28,44 @@ def mm(*factors: Array) -> Array:
     return reduce(_matmul, factors)
 
 
-def _matmul(x: Array, y: Array) -> Array:
+def mm_adjoint(x: Array, y: Array) -> Array:
+    """`x y^H`; the product reads `y` by rows, and nothing is transposed."""
+    return _matmul(x, y, adjoint_right=True)
+
+
+def adjoint_mm(x: Array, y: Array) -> Array:
+    """`x^H y`."""
+    return _matmul(x, y, adjoint_left=True)
+
+
+def _matmul(
+    x: Array, y: Array, *, adjoint_left: bool = False, adjoint_right: bool = False
+) -> Array:
     """One product; a complex one by real products, which compilers multiply at full speed.
 
     Two complex factors take three real products (Higham 2002, section 23.2.4), normwise as
-    accurate as four.
+    accurate as four. A factor is transposed last, so that the compiler sees a product with a
+    transposed matrix, and no transposed copy.
     """
     product = partial(jnp.matmul, precision=HIGHEST)
-    if jnp.iscomplexobj(x) and jnp.iscomplexobj(y):
-        a, b, c, d = x.real, x.imag, y.real, y.imag
-        ac, bd = product(a, c), product(b, d)
-        return lax.complex(ac - bd, product(a + b, c + d) - ac - bd)
+    left, right = _parts(x, adjoint_left), _parts(y, adjoint_right)
+    if len(left) == len(right) == 3:
+        ac, bd, rest = map(product, left, right)
+        return lax.complex(ac - bd, rest - ac - bd)
+    if len(left) == 3:
+        return lax.complex(product(left[0], right[0]), product(left[1], right[0]))
+    if len(right) == 3:
+        return lax.complex(product(left[0], right[0]), product(left[0], right[1]))
+    return product(left[0], right[0])
+
+
+def _parts(x: Array, conjugate: bool) -> list[Array]:
+    """`x`, or its real part, its imaginary part and their sum; transposed if conjugated."""
+    parts = [x]
     if jnp.iscomplexobj(x):
-        return lax.complex(product(x.real, y), product(x.imag, y))
-    if jnp.iscomplexobj(y):
-        return lax.complex(product(x, y.real), product(x, y.imag))
-    return product(x, y)
-
-
-def mm_adjoint(x: Array, y: Array) -> Array:
-    """`x y^H`; the product reads `y` by rows, and nothing is transposed."""
-    return mm(x, adjoint(y))
+        re, im = x.real, -x.imag if conjugate else x.imag
+        parts = [re, im, re + im]
+    return [jnp.swapaxes(part, -1, -2) for part in parts] if conjugate else parts
 
 
 def diagonal_matrix(x: Array) -> Array:

@@ -86,6 +86,20 @@ def as_factors(name: str, a: ArrayLike | tuple[ArrayLike, ...]) -> tuple[Array, 
     )
 
 
+def as_product(name: str, product: ArrayLike, factors: tuple[Array, ...]) -> Array:
+    """The product of `factors` as a caller has it, of their dtype and batch dimensions."""
+    array = as_matrix(name, product)
+    shape = (*factors[0].shape[:-1], factors[-1].shape[-1])
+    if len(factors) == 1 or array.shape != shape:
+        msg = (
+            f"the product that {name} takes is that of a tuple of matrices, here of shape {shape} "
+            f"for {len(factors)} of them, got shape {array.shape}."
+        )
+        raise ShapeError(msg)
+    refuse_nonfinite(name, array)
+    return array.astype(factors[0].dtype)
+
+
 def as_square(name: str, a: ArrayLike, sequences: bool = True) -> Array:
     """`a` as a stack of square matrices of a floating or complex dtype."""
     array = as_matrix(name, a, sequences)

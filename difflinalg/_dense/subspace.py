@@ -14,6 +14,7 @@ a conditional under `vmap` runs both of its branches every time.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -51,7 +52,7 @@ def subspace_svd(a: Array, rank: int, width: int, max_products: int) -> tuple[Bl
         vh = orthonormal(mm(uh, a), 2)
         uh = orthonormal(mm_adjoint(vh, a), 2)
         image = mm(uh, a)
-        w, s, zh = jnp.linalg.svd(mm_adjoint(image, vh))
+        w, s, zh = _small_svd(mm_adjoint(image, vh))
         wh = adjoint(w)
         return _ritz_block(mm(wh, uh), s, mm(zh, vh), mm(wh, image), rank, block.rounds)
 
@@ -107,6 +108,17 @@ def orthonormal(y: Array, passes: int) -> Array:
         q = mm(lower_triangular_inverse(factor), q)
         shift = jnp.where(_row_norms(q) < 0.7, 1.0, 0.0).astype(norms.dtype)
     return q
+
+
+def _small_svd(x: Array) -> tuple[Array, Array, Array]:
+    """The singular value decomposition of one small square matrix.
+
+    On a CPU by QR iteration: divide and conquer takes two thirds of the time from 44 columns on,
+    but wakes threads, which go on spinning while the products that follow want the cores.
+    """
+    serial = partial(lax.linalg.svd, algorithm=lax.linalg.SvdAlgorithm.QR)
+    u, s, vh = lax.platform_dependent(x, cpu=serial, default=lax.linalg.svd)
+    return u, s, vh
 
 
 def _first_block(a: Array, width: int) -> Block:

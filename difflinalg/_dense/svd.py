@@ -26,7 +26,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core import checks
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
+from difflinalg._core.algebra import adjoint, adjoint_mm, inv0, mm, mm_adjoint, skew
 from difflinalg._core.operation import operation
 from difflinalg._core.results import SVDResult
 from difflinalg._core.spread import spread
@@ -260,21 +260,22 @@ def gap_scale(s: Array) -> Array:
 def svd_tangents(u: Array, s: Array, vh: Array, a_dot: Array) -> tuple[Array, Array, Array]:
     """`u_dot`, `s_dot` and `vh_dot` from the factors, thin or full, and the tangent of `A`."""
     rank = s.shape[-1]
-    u_1, v_1 = u[..., :rank], adjoint(vh)[..., :rank]
-    a_dot_v = mm(a_dot, v_1)
-    t = mm(adjoint(u_1), a_dot_v)
+    u_1, vh_1 = u[..., :rank], vh[..., :rank, :]
+    a_dot_v = mm_adjoint(a_dot, vh_1)
+    t = adjoint_mm(u_1, a_dot_v)
     s_row, s_column = s[..., None, :], s[..., :, None]
-    even = inv0(s_row - s_column, 0.0) * herm(t)
     inverse_sum = inv0(s_row + s_column, 0.0)
     if not jnp.iscomplexobj(t):
         # The diagonal of a real skew matrix is zero; in reverse mode only after large terms cancel.
         inverse_sum *= 1.0 - jnp.eye(rank, dtype=s.dtype)
-    odd = inverse_sum * skew(t)
-    u_dot, v_dot = mm(u_1, even + odd), mm(v_1, even - odd)
+    even = skew(inv0(s_row - s_column, 0.0) * t)
+    odd = skew(inverse_sum * t)
+    u_dot = adjoint(-mm_adjoint(even + odd, u_1))
+    v_dot = adjoint(-mm(even - odd, vh_1))
     if a_dot.shape[-2] > rank:
         u_dot = _with_complement(u, u_dot, a_dot_v, t, s_row)
     if a_dot.shape[-1] > rank:
-        a_dot_h_u = mm(adjoint(a_dot), u_1)
+        a_dot_h_u = adjoint_mm(a_dot, u_1)
         v_dot = _with_complement(adjoint(vh), v_dot, a_dot_h_u, adjoint(t), s_row)
     s_dot = jnp.real(jnp.diagonal(t, axis1=-2, axis2=-1))
     return u_dot, s_dot, adjoint(v_dot)

@@ -85,13 +85,14 @@ def svd_trunc(
     cluster_rtol: float | None = None,
     full: bool | None = None,
     core: bool = False,
+    product: ArrayLike | None = None,
 ) -> SVDTruncResult:
     """The `rank` largest singular triplets, `A ~ U diag(S) Vh`.
 
     Args:
         a: shape `(..., m, n)`, real or complex; or a tuple of matrices whose product is
-            decomposed. The factors are multiplied once for the value; derivatives see the factors
-            alone, and products of tangents are not formed.
+            decomposed. The factors are multiplied once for the value; products of tangents are
+            not formed.
         rank: how many triplets to keep, a Python integer from 1 to `min(m, n)`.
         keep_multiplets: where the rank cuts through equal singular values, drop the members
             inside of it too; the columns of `U`, the rows of `Vh` and the values dropped this
@@ -109,6 +110,9 @@ def svd_trunc(
         core: return in the place of `S` the matrix `U^H A V`, shape `(..., rank, rank)`. Its value
             is `diag(S)`; its derivative is right inside of a cluster too, where the frames do
             not rotate to keep it diagonal.
+        product: the product of the matrices of a tuple, shape `(..., m, n)`, where it is at hand;
+            else they are multiplied. Derivatives are those of the factors. That it is their
+            product is not checked.
 
     Returns:
         `SVDTruncResult(U, S, Vh, info)`, shapes `(..., m, rank)`, `(..., rank)`,
@@ -116,9 +120,9 @@ def svd_trunc(
 
     Raises:
         TypeError: if `a` is not an array of numbers or `rank` not a static integer.
-        ValueError: if `a` is not a matrix, `rank` is out of range, a tolerance is negative, or
-            (outside jit and other transformations) `a` contains NaN or inf; under jit the result
-            is NaN.
+        ValueError: if `a` is not a matrix, `rank` is out of range, a tolerance is negative,
+            `product` has another shape than the product of the matrices of a tuple, or (outside
+            jit and other transformations) `a` contains NaN or inf; under jit the result is NaN.
 
     Derivatives:
         Forward and reverse mode in any nesting, with the exact truncation term. Right for every
@@ -150,21 +154,27 @@ def svd_trunc(
     spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol, cluster_rtol)
     for factor in factors:
         checks.refuse_nonfinite("svd_trunc", factor)
-    return _svd_trunc(factors, spec, bool(core))
+    known = None if product is None else checks.as_product("svd_trunc", product, factors)
+    return _svd_trunc(factors, known, spec, bool(core))
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _svd_trunc(a: Factors, spec: Truncation, core: bool) -> SVDTruncResult:
+@partial(jax.jit, static_argnums=(2, 3))
+def _svd_trunc(a: Factors, product: Array | None, spec: Truncation, core: bool) -> SVDTruncResult:
     one = partial(_svd_trunc_one, spec=spec, core=core)
     for _ in range(a[0].ndim - 2):
         one = jax.vmap(one)
-    return one(a)
+    return one(a, product)
 
 
-def _svd_trunc_one(a: Factors, spec: Truncation, core: bool) -> SVDTruncResult:
-    kept, deflation, product = svd_trunc_core(a, spec, 0)
+def _svd_trunc_one(
+    a: Factors, product: Array | None, spec: Truncation, core: bool
+) -> SVDTruncResult:
+    first, *others = a
+    if others:
+        product = lax.stop_gradient(mm(*a) if product is None else product)
+    kept, deflation = svd_trunc_core(a, product, spec, 0)
     u = adjoint(kept.uh)
-    rest = lax.stop_gradient(a[0] if product is None else product)
+    rest = lax.stop_gradient(first if product is None else product)
     rest = rest - mm(*lax.stop_gradient((u * kept.s, kept.vh)))
     info = truncation_info(rest, kept.s, lax.stop_gradient(deflation))
     return SVDTruncResult(u, kept.core if core else kept.s, kept.vh, info)
@@ -172,13 +182,14 @@ def _svd_trunc_one(a: Factors, spec: Truncation, core: bool) -> SVDTruncResult:
 
 @operation(statics=2)
 def svd_trunc_core(
-    factors: Factors, spec: Truncation, level: int
-) -> tuple[Kept, Deflation, Array | None]:
-    """Kept triplets, deflation and, of several factors, the product.
+    factors: Factors, product: Array | None, spec: Truncation, level: int
+) -> tuple[Kept, Deflation]:
+    """Kept triplets and, constant, the deflation.
 
-    The last two are constants. `level` is the number of rules above this one.
+    `product` is that of several factors, and a constant. `level` is the number of rules above
+    this one.
     """
-    a = mm(*factors)
+    a = factors[0] if product is None else product
 
     def in_full() -> subspace.Block:
         u, s, vh = jnp.linalg.svd(a, full_matrices=False)
@@ -197,16 +208,30 @@ def svd_trunc_core(
     uh, vh = (x[: spec.rank] * mask[:, None] for x in (block.uh, block.vh))
     s = block.s[: spec.rank] * mask
     kept = Kept(uh, s, vh, diagonal_matrix(s).astype(a.dtype))
-    return kept, deflation, a if len(factors) > 1 else None
+    return kept, deflation
 
 
 @svd_trunc_core.defjvp
 def _svd_trunc_core_jvp(spec, level, primals, tangents):
-    (a,), (a_dot,) = primals, tangents
-    kept, *constants = svd_trunc_core(a, spec, level + 1)
-    deflation, product = constants = lax.stop_gradient(constants)
+    (a, product), (a_dot, _) = primals, tangents
+    kept, deflation = svd_trunc_core(a, product, spec, level + 1)
+    deflation = lax.stop_gradient(deflation)
     kept_dot = jax.checkpoint(svd_trunc_tangents)(a, kept, deflation, product, a_dot)
-    return (kept, *constants), (kept_dot, *jax.tree.map(jnp.zeros_like, constants))
+    return (kept, deflation), (kept_dot, jax.tree.map(jnp.zeros_like, deflation))
+
+
+@operation()
+def known_product(factors: Factors, product: Array) -> Array:
+    """`product`, the product of `factors`, with the derivative of a product of them."""
+    del factors
+    return product
+
+
+@known_product.defjvp
+def _known_product_jvp(primals, tangents):
+    (factors, product), (factors_dot, _) = primals, tangents
+    _, product_dot = jax.jvp(lambda factors: mm(*factors), (factors,), (factors_dot,))
+    return known_product(factors, product), product_dot
 
 
 def _times(a: Factors, xh: Array) -> Array:

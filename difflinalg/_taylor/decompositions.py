@@ -13,6 +13,7 @@ from difflinalg._dense import (
     svd_trunc,
 )
 from difflinalg._krylov import eigsh_rule, linear_map, svds
+from difflinalg._taylor.convolution import product, set_order
 from difflinalg._taylor.hermitian import eigh_series
 from difflinalg._taylor.hermitian_functions import funm_series
 from difflinalg._taylor.krylov import eigsh_series, solve_series, svds_series
@@ -60,10 +61,16 @@ def _eigh_trunc(a, spec, which, level, *, order):
 
 
 @operation_rule(svd_trunc.svd_trunc_core)
-def _svd_trunc(factors, spec, level, *, order):
+def _svd_trunc(factors, product, spec, level, *, order):
     series = tuple(full(factor, order) for factor in factors)
-    kept, *constants = svd_trunc_series(series, spec, level)
-    return jax.tree.map(Series, kept), *constants
+    kept, deflation = svd_trunc_series(series, primal(product), spec, level)
+    return jax.tree.map(Series, kept), deflation
+
+
+@operation_rule(svd_trunc.known_product)
+def _known_product(factors, known, *, order):
+    series = product(*(full(factor, order) for factor in factors))
+    return Series(set_order(series, 0, primal(known)))
 
 
 @operation_rule(matrix_function.matrix_function)

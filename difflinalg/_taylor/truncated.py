@@ -90,23 +90,23 @@ def pair_series(
 
 
 def svd_trunc_series(
-    factors: tuple[Array, ...], spec: Truncation, level: int
-) -> tuple[svd_trunc.Kept, Deflation, Array | None]:
-    """Series of the kept triplets; the deflation and the product of the factors are constants.
+    factors: tuple[Array, ...], product: Array | None, spec: Truncation, level: int
+) -> tuple[svd_trunc.Kept, Deflation]:
+    """Series of the kept triplets; the deflation is a constant.
 
     Args:
         factors: series of matrices, each of shape `(K + 1, m, n)`, whose product is decomposed.
+        product: as in `svd_trunc_core`.
         spec: as in `svd_trunc_core`.
         level: as in `svd_trunc_core`.
     """
     order = factors[0].shape[0] - 1
     first = tuple(factor[0] for factor in factors)
-    kept, *constants = svd_trunc.svd_trunc_core(first, spec, level + order)
-    deflation, product = lax.stop_gradient(constants)
+    kept, deflation = svd_trunc.svd_trunc_core(first, product, spec, level + order)
+    deflation = lax.stop_gradient(deflation)
 
-    # The product is needed for the value anyway; as a function of the factors it can be
-    # differentiated once more.
-    once = first if product is None else (mm(*first),)
+    # One product with what is formed anyway costs less than one with each factor.
+    once = first if product is None else (svd_trunc.known_product(first, product),)
     outside = partial(svd_trunc.outside, once, kept, deflation, product)
     uh, s, vh, _ = kept
     same = jnp.abs(s[:, None] - s[None, :]) <= deflation.cluster
@@ -116,7 +116,7 @@ def svd_trunc_series(
         guard = deflation.guard * deflation.kept
         uh, vh = (later_times(x, guard[:, None]) for x in (uh, vh))
         core = later_times(core, guard * guard[:, None])
-    return svd_trunc.Kept(uh, s, vh, core), deflation, product
+    return svd_trunc.Kept(uh, s, vh, core), deflation
 
 
 def later_times(x: Array, factor: Array) -> Array:

@@ -6,13 +6,14 @@ import jax
 import numpy as np
 
 
-def compare(benchmark, title, ours, peer, *args, seconds=3.0, least=20):
+def compare(benchmark, title, ours, peer, *args, seconds=3.0, least=20, jit=True):
     """Benchmark `ours`, with a call of `peer` next to every call of it.
 
     The order alternates: who comes second finds the caches warm. The median of the ratios of
-    neighbours, and the ratio of the fastest calls, are added to the title of the group.
+    neighbours, and the ratio of the fastest calls, are added to the title of the group. The peer
+    may be a program without JAX (`jit=False`).
     """
-    ours, peer = jax.jit(ours), jax.jit(peer)
+    ours, peer = jax.jit(ours), jax.jit(peer) if jit else peer
 
     def timed(run):
         start = time.perf_counter()

@@ -19,12 +19,17 @@ def matrix(dtype):
     return jnp.asarray(a, dtype)
 
 
+WEIGHTS = np.linspace(-1.0, 1.0, SIZE * SIZE).reshape(SIZE, SIZE)
+
+
+def squares(x):
+    return jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x))
+
+
 def loss(a):
     """Invariant under phases: weights on `|U|^2`, `|Vh|^2` and the singular values."""
-    weights = jnp.linspace(-1.0, 1.0, SIZE * SIZE).reshape(SIZE, SIZE)
     u, s, vh = linalg.svd(a, full_matrices=False)
-    squares = jnp.real(u * jnp.conj(u)) + jnp.real(vh * jnp.conj(vh))
-    return jnp.sum(weights * squares) + jnp.sum(s**2)
+    return jnp.sum(WEIGHTS * (squares(u) + squares(vh))) + jnp.sum(s**2)
 
 
 def decaying(dtype):

@@ -1,7 +1,4 @@
-"""lnZ, energy and specific heat of TRG, in one run with what they are compared with.
-
-A TRG in NumPy, forward only, and nested forward mode of the same function.
-"""
+"""lnZ, energy and specific heat of TRG against a TRG in NumPy, forward only, and nested modes."""
 
 import importlib.util
 from pathlib import Path
@@ -10,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from paired import compare
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ising_trg.py"
 STEPS, COUPLING = 20, 0.40
@@ -48,29 +46,24 @@ def numpy_trg(coupling: float, chi: int, steps: int) -> float:
 
 
 @pytest.mark.parametrize("chi", [16, 24])
-@pytest.mark.benchmark(group="TRG, 20 steps")
-def test_numpy_forward_only(benchmark, chi):
-    benchmark.extra_info["chi"] = chi
-    assert np.isfinite(benchmark(numpy_trg, COUPLING, chi, STEPS))
-
-
-@pytest.mark.parametrize("chi", [16, 24])
-@pytest.mark.benchmark(group="TRG, 20 steps")
-def test_value_energy_and_specific_heat(benchmark, chi):
+def test_value_energy_and_heat_against_numpy_forward_only(benchmark, chi):
     example = load_example()
-    couplings = jnp.array([COUPLING])
 
-    def run():
-        return jax.block_until_ready(example.thermodynamics(couplings, chi, STEPS))
+    def thermodynamics(coupling):
+        return example.thermodynamics(jnp.stack([coupling]), chi, STEPS)
 
-    value = run()[0][0]
-    assert abs(value / numpy_trg(COUPLING, chi, STEPS) - 1.0) < 1e-12
-    benchmark(run)
+    def numpy_value(coupling):
+        return numpy_trg(float(coupling), chi, STEPS)
+
+    value = thermodynamics(jnp.asarray(COUPLING))[0][0]
+    assert abs(value / numpy_value(COUPLING) - 1.0) < 1e-12
+    title = f"TRG, chi {chi}, {STEPS} steps, lnZ, energy and heat over NumPy's lnZ"
+    coupling = jnp.asarray(COUPLING)
+    compare(benchmark, title, thermodynamics, numpy_value, coupling, least=8, jit=False)
 
 
 @pytest.mark.parametrize("chi", [16, 24])
-@pytest.mark.benchmark(group="TRG, 20 steps")
-def test_nested_forward_mode(benchmark, chi):
+def test_taylor_against_nested_forward_mode(benchmark, chi):
     example = load_example()
 
     def log_z(k):
@@ -79,8 +72,14 @@ def test_nested_forward_mode(benchmark, chi):
     def slope(k):
         return jax.jvp(log_z, (k,), (jnp.ones_like(k),))
 
-    run = jax.jit(lambda k: jax.jvp(slope, (k,), (jnp.ones_like(k),)))
-    (_, (_, heat)) = run(jnp.asarray(COUPLING))
-    expected = example.thermodynamics(jnp.array([COUPLING]), chi, STEPS)[2] / COUPLING**2
+    def nested(k):
+        return jax.jvp(slope, (k,), (jnp.ones_like(k),))
+
+    def thermodynamics(k):
+        return example.thermodynamics(jnp.stack([k]), chi, STEPS)
+
+    (_, (_, heat)) = nested(jnp.asarray(COUPLING))
+    expected = thermodynamics(jnp.asarray(COUPLING))[2] / COUPLING**2
     assert abs(heat / expected[0] - 1.0) < 1e-8
-    benchmark(lambda: jax.block_until_ready(run(jnp.asarray(COUPLING))))
+    title = f"TRG, chi {chi}, {STEPS} steps, Taylor over nested forward mode"
+    compare(benchmark, title, thermodynamics, nested, jnp.asarray(COUPLING), least=8)

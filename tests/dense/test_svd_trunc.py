@@ -1,5 +1,7 @@
 """Truncated singular value decomposition: against the full one, and the truncation term."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -405,14 +407,20 @@ def test_product_of_factors_is_decomposed_like_its_product(dtype, full):
         gradient = jax.grad(lambda x: f(*x))
         return jax.jvp(gradient, ((left, right),), (directions,))
 
-    product = jax.jit(
-        lambda: derivatives(loss(lambda x, y: linalg.svd_trunc((x, y), 3, full=full)))
-    )()
+    def decompositions(product):
+        def decompose(x, y):
+            known = product and product(x, y)
+            return linalg.svd_trunc((x, y), 3, full=full, product=known)
+
+        return derivatives(loss(decompose))
+
     formed = jax.jit(
         lambda: derivatives(loss(lambda x, y: linalg.svd_trunc(x @ y, 3, full=full)))
     )()
-    for got, want in zip(jax.tree.leaves(product), jax.tree.leaves(formed), strict=True):
-        close(got, want, 1e-10)
+    for product in (None, jnp.matmul, lambda x, y: jax.lax.stop_gradient(x @ y)):
+        found = jax.jit(partial(decompositions, product))()
+        for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(formed), strict=True):
+            close(got, want, 1e-10)
 
 
 def test_product_of_factors_broadcasts_and_maps_and_reports_the_error():
@@ -422,6 +430,9 @@ def test_product_of_factors_broadcasts_and_maps_and_reports_the_error():
     close(s, mapped.S, 1e-13)
     rest = np.linalg.norm(left @ right - (u * s[:, None]) @ vh, axis=(-2, -1))
     close(info.error, rest, 1e-12)
+    known = linalg.svd_trunc((left, right), 2, product=left @ right)
+    close(known.S, s, 1e-13)
+    close(known.info.error, rest, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -431,6 +442,12 @@ def test_product_of_factors_broadcasts_and_maps_and_reports_the_error():
 def test_factors_that_do_not_fit_are_refused(factors, error):
     with pytest.raises(ValueError, match=error):
         linalg.svd_trunc(factors, 1)
+
+
+@pytest.mark.parametrize("a", [np.ones((2, 2)), (np.ones((2, 3)), np.ones((3, 4)))])
+def test_a_product_of_another_shape_and_of_one_matrix_are_refused(a):
+    with pytest.raises(ValueError, match=r"the product that svd_trunc takes .* shape \(2, 2\)"):
+        linalg.svd_trunc(a, 1, product=np.ones((2, 2)))
 
 
 def test_the_core_is_the_projected_matrix_to_third_order_inside_of_a_multiplet():

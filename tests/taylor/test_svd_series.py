@@ -1,6 +1,6 @@
 """Series of singular value decompositions, at any rank, and their truncations."""
 
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from oracles import adjoint, close, diagonal, function_series, herm, identity, random_series, times
 
-from difflinalg import linalg
+from difflinalg import linalg, taylor
 from difflinalg._dense.truncation import truncation
 from difflinalg._taylor.singular import svd_series
 from difflinalg._taylor.truncated import eigh_trunc_series, svd_trunc_series
@@ -102,7 +102,8 @@ def decaying(seed, s, dtype):
 @partial(jax.jit, static_argnums=1)
 def svd_trunc(factors, full):
     spec = truncation("svd_trunc", RANK, N, full, False, None)
-    return svd_trunc_series(factors, spec, 0)[0]
+    product = reduce(jnp.matmul, [factor[0] for factor in factors])
+    return svd_trunc_series(factors, product if len(factors) > 1 else None, spec, 0)[0]
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -133,6 +134,29 @@ def test_truncated_svd_of_a_product_of_factors():
     factored = svd_trunc((jnp.asarray(left), jnp.asarray(right)), True)
     for x, y in zip(whole, factored, strict=True):
         close(np.abs(x), np.abs(y), 1e-8)
+
+
+def test_a_series_of_a_product_of_factors_can_be_differentiated():
+    left, right = random_series(3, 1, (M, N)), random_series(4, 1, (N, N))
+
+    def second(decompose):
+        def curvature(scale):
+            def loss(t):
+                x, y = left[0] + t * scale * left[1], right[0] + scale**2 * t * right[1]
+                u, core, vh, _ = decompose(x, y)
+                return jnp.sum(jnp.sin(u @ core @ vh))
+
+            return taylor.derivatives(loss, jnp.zeros(()), 2)[2]
+
+        return curvature
+
+    of_product = second(lambda x, y: linalg.svd_trunc(x @ y, RANK, full=True, core=True))
+    of_factors = second(lambda x, y: linalg.svd_trunc((x, y), RANK, full=True, core=True))
+    for f in (jax.grad, lambda f: jax.jacfwd(jax.grad(f)), jax.jacfwd):
+        want = f(of_product)(jnp.asarray(0.7))
+        np.testing.assert_allclose(f(of_factors)(jnp.asarray(0.7)), want, rtol=1e-8)
+    want = taylor.derivatives(of_product, jnp.asarray(0.7), 2)
+    np.testing.assert_allclose(taylor.derivatives(of_factors, jnp.asarray(0.7), 2), want, rtol=1e-8)
 
 
 def test_truncated_eigh_keeps_what_the_full_series_has():
