@@ -96,6 +96,9 @@ def as_product(name: str, product: ArrayLike, factors: tuple[Array, ...]) -> Arr
             f"for {len(factors)} of them, got shape {array.shape}."
         )
         raise ShapeError(msg)
+    if jnp.iscomplexobj(array) and not jnp.iscomplexobj(factors[0]):
+        msg = f"the product that {name} takes is complex, its factors are real."
+        raise TypeError(msg)
     refuse_nonfinite(name, array)
     return array.astype(factors[0].dtype)
 

@@ -119,7 +119,8 @@ def svd_trunc(
         `(..., rank, n)`, and `info`, a `TruncationInfo`.
 
     Raises:
-        TypeError: if `a` is not an array of numbers or `rank` not a static integer.
+        TypeError: if `a` is not an array of numbers, `rank` not a static integer, or `product`
+            complex and `a` real.
         ValueError: if `a` is not a matrix, `rank` is out of range, a tolerance is negative,
             `product` has another shape than the product of the matrices of a tuple, or (outside
             jit and other transformations) `a` contains NaN or inf; under jit the result is NaN.

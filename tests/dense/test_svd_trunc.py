@@ -450,6 +450,14 @@ def test_a_product_of_another_shape_and_of_one_matrix_are_refused(a):
         linalg.svd_trunc(a, 1, product=np.ones((2, 2)))
 
 
+def test_a_complex_product_of_real_factors_and_nan_are_refused():
+    factors = np.ones((2, 3)), np.ones((3, 2))
+    with pytest.raises(TypeError, match="is complex, its factors are real"):
+        linalg.svd_trunc(factors, 1, product=np.ones((2, 2), complex))
+    with pytest.raises(ValueError, match="contains NaN"):
+        linalg.svd_trunc(factors, 1, product=np.full((2, 2), np.nan))
+
+
 def test_the_core_is_the_projected_matrix_to_third_order_inside_of_a_multiplet():
     values = jnp.array([3.0, 2.0, 2.0, 0.5, 0.1])
     a = random_matrix(jax.random.key(5), values, (6, 5), jnp.complex128)
