@@ -21,8 +21,9 @@ def check(results):
     assert rows["complex step"][0] < 1e-14  # a tiny step is as good as AD
     rows = results["free energy"]
     assert rows["nested AD"] < 1e-10
-    assert min(rows["central difference"]) > 1e-8
-    assert min(rows["central difference of AD"]) > 10 * rows["nested AD"]
+    # At a single step the rounding of a quotient can be small by chance; never like that of AD.
+    for quotient in ("central difference", "central difference of AD"):
+        assert min(rows[quotient]) > 10 * rows["nested AD"]
 
 
 def test_smoke_run_shows_it(results):
