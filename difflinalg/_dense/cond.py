@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import checks, dense_checks
 from difflinalg._dense.norm import norm
 from difflinalg._dense.svd import svdvals_core
 
@@ -47,7 +47,7 @@ def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
         Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 6.2.
     """
     matrix = checks.as_matrix("cond", x, sequences=False)
-    checks.refuse_empty("cond", matrix)
+    dense_checks.refuse_empty("cond", matrix)
     if p in (None, 2, -2):
         s = svdvals_core(matrix, None)
         largest, smallest = s[..., 0], s[..., -1]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
 from difflinalg._core.operation import operation
 from difflinalg._core.results import EighResult
@@ -89,7 +89,7 @@ def eigh(
         Magnus, "On differentiating eigenvalues and eigenvectors" (1985), theorem 1.
     """
     matrix = checks.as_square("eigh", a, sequences=False)
-    lower = checks.is_lower("eigh", UPLO)
+    lower = dense_checks.is_lower("eigh", UPLO)
     checks.refuse_nonfinite("eigh", matrix)
     cluster_rtol = checks.check_tolerance("eigh", "cluster_rtol", cluster_rtol)
     return EighResult(*_eigh(matrix, lower, symmetrize_input, cluster_rtol))
@@ -135,7 +135,7 @@ def eigvalsh(
         Magnus, "On differentiating eigenvalues and eigenvectors" (1985), theorem 1.
     """
     matrix = checks.as_square("eigvalsh", a, sequences=False)
-    lower = checks.is_lower("eigvalsh", UPLO)
+    lower = dense_checks.is_lower("eigvalsh", UPLO)
     checks.refuse_nonfinite("eigvalsh", matrix)
     cluster_rtol = checks.check_tolerance("eigvalsh", "cluster_rtol", cluster_rtol)
     return _eigvalsh(matrix, lower, symmetrize_input, cluster_rtol)

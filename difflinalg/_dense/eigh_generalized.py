@@ -14,7 +14,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import checks, dense_checks
 from difflinalg._core.algebra import adjoint, herm, mm
 from difflinalg._core.results import EighResult
 from difflinalg._dense.eigh import eigh as standard_eigh
@@ -74,7 +74,7 @@ def eigh(
         Golub and Van Loan, "Matrix Computations" (2013), algorithm 8.7.1.
     """
     del lower, overwrite_a, overwrite_b, turbo
-    checks.check_unsupported("scipy.linalg.eigh", "eigvals", eigvals)
+    dense_checks.check_unsupported("scipy.linalg.eigh", "eigvals", eigvals)
     checks.check_choice("scipy.linalg.eigh", "type", type, (1, 2, 3))
     matrix = checks.as_square("scipy.linalg.eigh", a)
     metric = None if b is None else checks.as_square("scipy.linalg.eigh", b)
@@ -155,8 +155,8 @@ def eigh_tridiagonal(
         Parlett, "The Symmetric Eigenvalue Problem" (1998), section 7.9 (derivatives).
     """
     del tol, key
-    diagonal, off = checks.as_tridiagonal("eigh_tridiagonal", d, e)
-    keep = checks.as_selection("eigh_tridiagonal", select, select_range, diagonal.shape[0])
+    diagonal, off = dense_checks.as_tridiagonal("eigh_tridiagonal", d, e)
+    keep = dense_checks.as_selection("eigh_tridiagonal", select, select_range, diagonal.shape[0])
     w, v = _eigh_tridiagonal(diagonal, off)
     return w[keep] if eigvals_only else (w[keep], v[:, keep])
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
 from difflinalg._core.operation import operation
 from difflinalg._core.solve import hermitian_solve
@@ -123,7 +123,7 @@ def eigh_trunc(
     matrix = checks.as_square("eigh_trunc", a)
     checks.check_choice("eigh_trunc", "which", which, ENDS)
     if which != "LM" and full is False:
-        checks.refuse_iteration("eigh_trunc", which)
+        dense_checks.refuse_iteration("eigh_trunc", which)
     n = matrix.shape[-1]
     full = full if which == "LM" else True
     spec = truncation("eigh_trunc", rank, n, full, keep_multiplets, multiplet_rtol, cluster_rtol)

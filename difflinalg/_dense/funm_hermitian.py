@@ -38,7 +38,8 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import HIGHEST, adjoint, herm, mm, real_diagonal
-from difflinalg._core.checks import as_square, check_elementwise, refuse_nonfinite
+from difflinalg._core.checks import as_square, refuse_nonfinite
+from difflinalg._core.dense_checks import check_elementwise
 from difflinalg._core.linear_operation import LinearOperation
 from difflinalg._core.operation import operation
 from difflinalg._core.program import Program, hoist

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._core.algebra import adjoint, herm, mm
 from difflinalg._core.operation import operation
 
@@ -100,7 +100,7 @@ def leading_space(
         (1998), section 2.5 (frames that do not turn).
     """
     matrix = checks.as_square("leading_space", a)
-    rank = checks.check_rank("leading_space", rank, matrix.shape[-1])
+    rank = dense_checks.check_rank("leading_space", rank, matrix.shape[-1])
     checks.refuse_nonfinite("leading_space", matrix)
     rtol = tolerances.multiplet_rtol(matrix.dtype) if multiplet_rtol is None else multiplet_rtol
     return _leading_space(matrix, _Cut(rank, bool(keep_multiplets), float(rtol)))

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._core.algebra import adjoint, herm, mm
 from difflinalg._core.operation import operation
 from difflinalg._dense.leading_pair import leading_pair_core
@@ -88,12 +88,12 @@ def norm(
     array = checks.as_inexact("norm", x, sequences=False)
     if axis is None and ord is None:
         return two_norm_core(array, tuple(range(array.ndim)), keepdims, 0)
-    axes = checks.as_axes("norm", axis, array.ndim)
+    axes = dense_checks.as_axes("norm", axis, array.ndim)
     if len(axes) == 1:
         return _vector_norm("norm", array, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:
         return _matrix_norm("norm", array, "fro" if ord is None else ord, axes, keepdims)
-    return checks.refuse_axes("norm", axes)
+    return dense_checks.refuse_axes("norm", axes)
 
 
 def vector_norm(
@@ -137,7 +137,7 @@ def vector_norm(
     array = checks.as_inexact("vector_norm", x, sequences=False)
     if getattr(x, "dtype", None) == jnp.bool_:
         array = array.astype(jnp.result_type(float))  # as in JAX, whose other names take float32
-    axes = checks.as_axes("vector_norm", axis, array.ndim)
+    axes = dense_checks.as_axes("vector_norm", axis, array.ndim)
     return _vector_norm("vector_norm", array, 2 if ord is None else ord, axes, keepdims)
 
 
@@ -172,13 +172,13 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | int = "fr
         Golub and Van Loan, "Matrix Computations" (2013), section 2.3.
     """
     array = checks.as_inexact("matrix_norm", x, sequences=False)
-    axes = checks.as_axes("matrix_norm", (-2, -1), array.ndim)
+    axes = dense_checks.as_axes("matrix_norm", (-2, -1), array.ndim)
     return _matrix_norm("matrix_norm", array, "fro" if ord is None else ord, axes, keepdims)
 
 
 def _vector_norm(name: str, x: Array, ord: Order, axes: Axes, keepdims: bool) -> Array:
     if isinstance(ord, str) or ord is None:
-        return checks.refuse_order(name, ord, "vectors")
+        return dense_checks.refuse_order(name, ord, "vectors")
     if ord == 2:
         return two_norm_core(x, axes, keepdims, 0)
     if ord == np.inf:
@@ -205,7 +205,7 @@ def _matrix_norm(name: str, x: Array, ord: Order, axes: Axes, keepdims: bool) ->
             value = jnp.min(sums, axis=chosen, keepdims=True)
         return value if keepdims else jnp.squeeze(value, axis=axes)
     if ord not in (2, -2, "nuc"):
-        return checks.refuse_order(name, ord, "matrices")
+        return dense_checks.refuse_order(name, ord, "matrices")
     matrices = jnp.moveaxis(x, axes, (-2, -1))
     if ord == 2:
         value = spectral_norm_core(matrices)

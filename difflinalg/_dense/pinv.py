@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._core.algebra import adjoint, herm, mm
 from difflinalg._core.operation import operation
 from difflinalg._dense.svd import svd_core, svdvals_tangents
@@ -86,7 +86,7 @@ def pinv(
     References:
         Golub and Pereyra, "The differentiation of pseudo-inverses" (1973), equation (4.12).
     """
-    checks.check_alias("pinv", "rtol", rtol, "rcond", rcond)
+    dense_checks.check_alias("pinv", "rtol", rtol, "rcond", rcond)
     check = checks.as_square if hermitian else checks.as_matrix
     matrix = check("pinv", a, sequences=False)
     if matrix.shape[-1] == 0 or matrix.shape[-2] == 0:
@@ -140,7 +140,7 @@ def lstsq(
         Golub and Pereyra, "The differentiation of pseudo-inverses" (1973), section 4.
     """
     matrix, rhs = (checks.as_inexact("lstsq", x, sequences=False) for x in (a, b))
-    checks.check_least_squares("lstsq", matrix.shape, rhs.shape)
+    dense_checks.check_least_squares("lstsq", matrix.shape, rhs.shape)
     dtype = jnp.result_type(matrix, rhs)
     matrix, rhs = matrix.astype(dtype), rhs.astype(dtype)
     real = matrix.real.dtype

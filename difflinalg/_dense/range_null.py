@@ -26,7 +26,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import checks, dense_checks
 from difflinalg._core.algebra import adjoint, mm
 from difflinalg._core.operation import operation
 from difflinalg._core.tolerances import rank_rtol
@@ -186,15 +186,15 @@ def _rank(name: str, a: Array, rcond: float | None, rank: int | None) -> int:
     """The rank that is given, or the numerical one where the values can be seen."""
     limit = min(a.shape[-2:])
     if rank is not None:
-        return checks.check_given_rank(name, rank, limit)
+        return dense_checks.check_given_rank(name, rank, limit)
     values = lax.stop_gradient(a)
-    checks.refuse_unknown_rank(name, values)
+    dense_checks.refuse_unknown_rank(name, values)
     if a.size == 0:
         return 0
     s = np.linalg.svd(np.asarray(values), compute_uv=False)
     tolerance = rank_rtol(a.dtype, max(a.shape[-2:])) if rcond is None else rcond
     ranks = np.sum(s > tolerance * s[..., :1], axis=-1)
-    return checks.common_rank(name, ranks)
+    return dense_checks.common_rank(name, ranks)
 
 
 @partial(jax.jit, static_argnums=1)

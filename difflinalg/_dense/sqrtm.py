@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import checks, dense_checks
 from difflinalg._core.algebra import adjoint, mm
 from difflinalg._core.operation import operation
 from difflinalg._dense.sylvester import SchurFactors, principal_schur_factors, sylvester
@@ -56,7 +56,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
         Higham, "Functions of Matrices" (2008), algorithm 6.3 and equation (6.5).
     """
     if blocksize > 1:
-        checks.refuse_blocks("sqrtm", blocksize)
+        dense_checks.refuse_blocks("sqrtm", blocksize)
     matrix = checks.as_square("sqrtm", A)
     matrix = matrix.astype(jnp.result_type(matrix.dtype, jnp.complex64))
     return jnp.vectorize(lambda a: sqrtm_core(a)[0], signature="(n,n)->(n,n)")(matrix)

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks
+from difflinalg._core import checks, dense_checks
 from difflinalg._core.algebra import adjoint, adjoint_mm, inv0, mm, mm_adjoint, skew
 from difflinalg._core.operation import operation
 from difflinalg._core.results import SVDResult
@@ -145,7 +145,7 @@ def svd(
     cluster_rtol = checks.check_tolerance("svd", "cluster_rtol", cluster_rtol)
     keep = slice(None)
     if subset_by_index is not None:
-        keep = checks.as_subset(
+        keep = dense_checks.as_subset(
             "svd", subset_by_index, min(matrix.shape[-2:]), full_matrices and compute_uv
         )
     if hermitian:
@@ -264,12 +264,10 @@ def svd_tangents(u: Array, s: Array, vh: Array, a_dot: Array) -> tuple[Array, Ar
     a_dot_v = mm_adjoint(a_dot, vh_1)
     t = adjoint_mm(u_1, a_dot_v)
     s_row, s_column = s[..., None, :], s[..., :, None]
-    inverse_sum = inv0(s_row + s_column, 0.0)
-    if not jnp.iscomplexobj(t):
-        # The diagonal of a real skew matrix is zero; in reverse mode only after large terms cancel.
-        inverse_sum *= 1.0 - jnp.eye(rank, dtype=s.dtype)
+    # E is antisymmetric and F symmetric: herm(T) * E = skew(E * T), skew(T) * F = skew(F * T).
+    # In reverse mode what cancels in skew then cancels before it is divided by a gap or a sum.
     even = skew(inv0(s_row - s_column, 0.0) * t)
-    odd = skew(inverse_sum * t)
+    odd = skew(inv0(s_row + s_column, 0.0) * t)
     u_dot = adjoint(-mm_adjoint(even + odd, u_1))
     v_dot = adjoint(-mm(even - odd, vh_1))
     if a_dot.shape[-2] > rank:
@@ -288,10 +286,10 @@ def _with_complement(q: Array, q_1_dot: Array, y: Array, t: Array, s_row: Array)
     inv_s = inv0(s_row, 0.0)
     if q_2.shape[-1] == 0:
         return q_1_dot + (y - mm(q_1, t)) * inv_s
-    c = mm(adjoint(q_2), y) * inv_s
-    return jnp.concatenate([q_1_dot + mm(q_2, c), -mm(q_1, adjoint(c))], axis=-1)
+    c = adjoint_mm(q_2, y) * inv_s
+    return jnp.concatenate([q_1_dot + mm(q_2, c), -mm_adjoint(q_1, c)], axis=-1)
 
 
 def svdvals_tangents(u: Array, vh: Array, a_dot: Array) -> Array:
     """`s_dot` alone: the diagonal of `Re(U^H A_dot V)`."""
-    return jnp.sum(jnp.real(jnp.conj(u) * mm(a_dot, adjoint(vh))), axis=-2)
+    return jnp.sum(jnp.real(jnp.conj(u) * mm_adjoint(a_dot, vh)), axis=-2)

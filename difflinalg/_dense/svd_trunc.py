@@ -32,11 +32,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._core.algebra import (
     adjoint,
     diagonal_matrix,
-    herm,
     inv0,
     mm,
     real_diagonal,
@@ -150,12 +149,12 @@ def svd_trunc(
         algorithms" (2025), arXiv:2311.11894, section III (the truncation term).
         Halko, Martinsson and Tropp, "Finding structure with randomness" (2011), section 4.5.
     """
-    factors = checks.as_factors("svd_trunc", a)
+    factors = dense_checks.as_factors("svd_trunc", a)
     limit = min(factors[0].shape[-2], factors[-1].shape[-1])
     spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol, cluster_rtol)
     for factor in factors:
         checks.refuse_nonfinite("svd_trunc", factor)
-    known = None if product is None else checks.as_product("svd_trunc", product, factors)
+    known = None if product is None else dense_checks.as_product("svd_trunc", product, factors)
     return _svd_trunc(factors, known, spec, bool(core))
 
 
@@ -172,7 +171,7 @@ def _svd_trunc_one(
 ) -> SVDTruncResult:
     first, *others = a
     if others:
-        product = lax.stop_gradient(mm(*a) if product is None else product)
+        product = mm(*lax.stop_gradient(a)) if product is None else lax.stop_gradient(product)
     kept, deflation = svd_trunc_core(a, product, spec, 0)
     u = adjoint(kept.uh)
     rest = lax.stop_gradient(first if product is None else product)
@@ -254,8 +253,8 @@ def svd_trunc_tangents(
     a_dot_h_u = jax.jvp(lambda a: _adjoint_times(a, uh), (a,), (a_dot,))[1]
     t = mm(a_dot_h_u, adjoint(vh))
     s_row, s_column = s[None, :], s[:, None]
-    even = inv0(s_row - s_column, deflation.cluster) * herm(t)
-    odd = inv0(s_row + s_column, deflation.floor) * skew(t)
+    even = skew(inv0(s_row - s_column, deflation.cluster) * t)  # scaled first, as in `svd`
+    odd = skew(inv0(s_row + s_column, deflation.floor) * t)
     p, q = even + odd, even - odd  # U^H U_dot and V^H V_dot, anti-Hermitian
     xh, yh = outside(
         a, kept, deflation, product, a_dot_v - mm(adjoint(t), uh), a_dot_h_u - mm(t, vh)

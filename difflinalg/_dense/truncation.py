@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, dense_checks, tolerances
 from difflinalg._dense.subspace import Block
 
 LAPACK_SERIAL = 64  # matrices up to this size are not worth a second thread to LAPACK
@@ -63,7 +63,7 @@ def truncation(
     the solve in its rule, falls by the ratio of the last value in the block to the last kept.
     A block beyond `LAPACK_SERIAL` makes the small decompositions wait for threads.
     """
-    rank = checks.check_rank(name, rank, limit)
+    rank = dense_checks.check_rank(name, rank, limit)
     if full is None:
         full = limit < 64 or 9 * rank > limit
     width = min(limit, 3 * rank if 3 * rank <= LAPACK_SERIAL else max(LAPACK_SERIAL, 2 * rank))

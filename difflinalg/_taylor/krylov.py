@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
+from difflinalg._core.algebra import adjoint, adjoint_mm, herm, inv0, mm, skew
 from difflinalg._krylov.eigsh_rule import Found, Operators, Spec, eigsh_core, solve_outside
 from difflinalg._krylov.linear_map import Outcome, solve_core, transposable_solve
 from difflinalg._krylov.linear_map import Spec as SolveSpec
@@ -106,7 +106,7 @@ def _pairs(
         v, y, d, g, h = state
         r = g[k] - h[k] * w - inner_sum(mm, y, d, k)
         t = mm(adjoint(v_0), r)
-        cross = inner_sum(lambda v, y: mm(adjoint(v), y), v, y, k)
+        cross = inner_sum(adjoint_mm, v, y, k)
         s = herm(-0.5 * (mm(adjoint(v_0), h[k]) + cross))
         p = s + skew(inverse * t)  # orthonormal also where t over a small gap is noise
         d_k = herm(jnp.where(same, t - gap * s, jnp.zeros((), d.dtype)))

@@ -29,7 +29,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal, skew
+from difflinalg._core.algebra import (
+    adjoint,
+    adjoint_mm,
+    herm,
+    inv0,
+    mm,
+    mm_adjoint,
+    real_diagonal,
+    skew,
+)
 from difflinalg._dense.svd import gap_scale, svd_core
 from difflinalg._taylor.clusters import boundaries
 from difflinalg._taylor.convolution import (
@@ -164,7 +173,7 @@ def _completed(x: Array, rest: Array) -> Array:
         return x
 
     def one_order(y: Array, k: Array | int) -> Array:
-        into = -known_sum(lambda x, y: mm(adjoint(x), y), x, y, k)
+        into = -known_sum(adjoint_mm, x, y, k)
         return set_order(y, k, mm(x[0], into) + mm(rest, overlap(adjoint(y), k)))
 
     order = x.shape[0] - 1
