@@ -158,9 +158,11 @@ def eigh_trunc_core(
     """
 
     def in_full(origin: Array | float) -> subspace.Block:
-        w, v = jnp.linalg.eigh(a, symmetrize_input=False)
+        # Of the transposed matrix, which is stored by columns as LAPACK wants it: a copy would be
+        # made in front of the loop that holds this, also where the loop does not turn.
+        w, v_conj = jnp.linalg.eigh(jnp.swapaxes(a, -1, -2), symmetrize_input=False)
         order = jnp.argsort(-jnp.abs(w - origin))[: spec.width]
-        w, vh = (w - origin)[order], adjoint(v[:, order])
+        w, vh = (w - origin)[order], jnp.swapaxes(v_conj[:, order], -1, -2)
         zero = jnp.zeros_like(w, shape=())
         return subspace.Block(vh, w, vh, vh, zero, zero, jnp.zeros((), jnp.int32))
 

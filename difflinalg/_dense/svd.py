@@ -219,14 +219,23 @@ def _svd_hermitian(a: Array, cluster_rtol: float | None) -> tuple[Array, Array, 
     return u, s, sign[..., :, None] * adjoint(u)
 
 
+def decompose(a: Array, full_matrices: bool) -> tuple[Array, Array, Array]:
+    """`U`, `s` and `V^H` of the transposed matrix, transposed.
+
+    LAPACK works on columns and arrays are stored by rows: so neither the matrix nor the factors
+    are copied into another order.
+    """
+    v_conj, s, u_t = jnp.linalg.svd(jnp.swapaxes(a, -1, -2), full_matrices=full_matrices)
+    return jnp.swapaxes(u_t, -1, -2), s, jnp.swapaxes(v_conj, -1, -2)
+
+
 @operation(statics=3)
 def svd_core(
     a: Array, full_matrices: bool, level: int, cluster_rtol: float | None
 ) -> tuple[Array, Array, Array]:
     """Singular value decomposition with the rule of one spread level, see `spread`."""
     del level, cluster_rtol
-    u, s, vh = jnp.linalg.svd(a, full_matrices=full_matrices)
-    return u, s, vh
+    return decompose(a, full_matrices)
 
 
 @svd_core.defjvp
@@ -268,7 +277,9 @@ def svd_tangents(u: Array, s: Array, vh: Array, a_dot: Array) -> tuple[Array, Ar
     # In reverse mode what cancels in skew then cancels before it is divided by a gap or a sum.
     even = skew(inv0(s_row - s_column, 0.0) * t)
     odd = skew(inv0(s_row + s_column, 0.0) * t)
-    u_dot = adjoint(-mm_adjoint(even + odd, u_1))
+    # Behind a barrier the cotangent of `u` is transposed by itself, and not by the product that
+    # reads it in reverse mode: a product with a transposed left factor is slow on a CPU.
+    u_dot = adjoint(lax.optimization_barrier(-mm_adjoint(even + odd, u_1)))
     v_dot = adjoint(-mm(even - odd, vh_1))
     if a_dot.shape[-2] > rank:
         u_dot = _with_complement(u, u_dot, a_dot_v, t, s_row)

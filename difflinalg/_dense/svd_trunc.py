@@ -44,6 +44,7 @@ from difflinalg._core.algebra import (
 from difflinalg._core.operation import operation
 from difflinalg._core.solve import hermitian_solve
 from difflinalg._dense import subspace
+from difflinalg._dense.svd import decompose
 from difflinalg._dense.truncation import (
     Deflation,
     Truncation,
@@ -192,7 +193,7 @@ def svd_trunc_core(
     a = factors[0] if product is None else product
 
     def in_full() -> subspace.Block:
-        u, s, vh = jnp.linalg.svd(a, full_matrices=False)
+        u, s, vh = decompose(a, full_matrices=False)
         uh, s, vh = adjoint(u)[: spec.width], s[: spec.width], vh[: spec.width]
         zero = jnp.zeros_like(s, shape=())
         return subspace.Block(uh, s, vh, vh, zero, zero, jnp.zeros((), jnp.int32))
