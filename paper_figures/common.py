@@ -31,7 +31,7 @@ def example(name: str) -> ModuleType:
 
 
 def source_of_test(name: str) -> ModuleType:
-    """A fresh copy of a module in `tests/`, where the table of cases is; needs pytest."""
+    """A fresh copy of a module in `tests/`, where the table of cases is; it imports pytest."""
     return _module(name, FOLDER.parent / "tests" / f"{name}.py")
 
 

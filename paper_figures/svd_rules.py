@@ -239,16 +239,17 @@ def plot(data: dict[str, Any]) -> Any:
 def rounding(at: str, _: dict[str, Any]) -> float:
     """The bound of the rounding error at a gap, which values that are moved apart show.
 
-    The first derivative divides it by the gap, which is at least `eps^(1/2)` once it is moved
-    (below `eps^(3/4)`); the second by the square of the gap, at least `eps^(1/3)`.
+    That of a decomposition is `n eps`. The first derivative divides it by the gap, which is at
+    least `eps^(1/2)` once it is moved (below `eps^(3/4)`); the second by the square of the gap, at
+    least `eps^(1/3)`.
     """
     rule, *place = at.split("/")[1:]
     if rule != "moved apart":
         return 0.0
     eps, gap = 2.0**-52, FIGURE.full["gaps"][int(place[0])]
     if place[1] == "0":
-        return eps / (gap if gap > eps**0.75 else eps**0.5)
-    return eps / max(gap, eps ** (1.0 / 3.0)) ** 2
+        return SIZE * eps / (gap if gap > eps**0.75 else eps**0.5)
+    return SIZE * eps / max(gap, eps ** (1.0 / 3.0)) ** 2
 
 
 FIGURE = Figure(

@@ -1,5 +1,7 @@
 """Checks and error texts of the integrators of ordinary differential equations."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,31 @@ def as_state(name: str, x: object) -> Array:
     """One leaf of the initial state as an array of a strong floating or complex dtype."""
     array = as_inexact(name, x)  # type: ignore[arg-type]
     return jax.lax.convert_element_type(array, array.dtype)
+
+
+def as_halves(name: str, y0: object) -> tuple[tuple[list[Array], Any], tuple[list[Array], Any]]:
+    """Leaves and structure of `q` and of `p`, which must agree: each is the slope of the other."""
+    if not isinstance(y0, (tuple, list)) or len(y0) != 2:
+        msg = f"{name} needs y0 as the pair (q, p), got {type(y0).__name__}."
+        raise ValueError(msg)
+    (q, q_tree), (p, p_tree) = (jax.tree.flatten(half) for half in y0)
+    q, p = ([as_state(name, x) for x in leaves] for leaves in (q, p))
+    if q_tree != p_tree or [x.shape for x in q] != [x.shape for x in p]:
+        got = " and ".join(str([x.shape for x in leaves]) for leaves in (q, p))
+        msg = (
+            f"{name} needs q and p of one structure and the same shapes, got {got} in {q_tree} and "
+            f"{p_tree}; broadcast or reshape one of them."
+        )
+        raise ValueError(msg)
+    return (q, q_tree), (p, p_tree)
+
+
+def check_adjoint(name: str, adjoint: object, kinds: tuple[type, ...]) -> None:
+    """Refuse a derivative method that this integrator does not have, and a class for an object."""
+    if not isinstance(adjoint, kinds):
+        names = " or ".join(f"{kind.__name__}()" for kind in kinds)
+        msg = f"{name} takes adjoint={names} of difflinalg.ode, got {adjoint!r}."
+        raise TypeError(msg)
 
 
 def as_times(name: str, t: object) -> Array:

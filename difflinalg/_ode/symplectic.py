@@ -72,8 +72,9 @@ def symplectic(
         `Reversible(return_error=True)` the triple `(q, p, error)`.
 
     Raises:
-        TypeError: as `odeint`.
-        ValueError: as `odeint`, and if `steps` is not a positive integer.
+        TypeError: as `odeint`, and if `adjoint` is neither of the two.
+        ValueError: as `odeint`, if `y0` is not a pair of two of the same structure and shapes, and
+            if `steps` is not a positive integer.
         RuntimeError: if the reverse pass of `Reversible` misses the first state.
 
     Derivatives:
@@ -101,15 +102,15 @@ def symplectic(
     """
     checks.check_choice("symplectic", "method", method, tuple(METHODS))
     checks.check_positive("symplectic", "steps", steps)
-    (q, q_tree), (p, p_tree) = (jax.tree.flatten(x) for x in y0)
-    q, p = ([ode_checks.as_state("symplectic", x) for x in leaves] for leaves in (q, p))
+    ode_checks.check_adjoint("symplectic", adjoint, (Checkpointed, Reversible))
+    (q, q_tree), (p, p_tree) = ode_checks.as_halves("symplectic", y0)
     ts = ode_checks.as_times("symplectic", t)
     # the state of one half is handed to convert in place of the other: both have one structure
     v_system, v_theta, v_rest = convert("symplectic", _timeless(velocity), p, p_tree, ts[0], args)
     f_system, f_theta, f_rest = convert("symplectic", _timeless(force), q, q_tree, ts[0], args)
     if ts.shape[0] == 1:
-        rows = jax.tree.map(lambda x: jnp.asarray(x)[None], y0)
-        return (*rows, jnp.zeros(())) if _wants_error(adjoint) else rows
+        rows = [jax.tree.unflatten(q_tree, [x[None] for x in half]) for half in (q, p)]
+        return (*rows, jnp.zeros(())) if _wants_error(adjoint) else tuple(rows)
     step = METHODS[method](
         lambda t, q: f_system.field(q, t, f_theta, f_rest),
         lambda t, p: v_system.field(p, t, v_theta, v_rest),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from problems import close
 
-from difflinalg.ode import Checkpointed, Reversible, symplectic
+from difflinalg.ode import Backsolve, Checkpointed, Reversible, symplectic
 
 ORDER = {"Leapfrog": 2, "Yoshida4": 4}
 oscillator = (lambda p, w: p, lambda q, w: -(w**2) * q)  # noqa: ARG005
@@ -141,3 +141,25 @@ def test_errors_name_the_function_and_the_argument():
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=0)
     with pytest.raises(ValueError, match=r"method as one of 'Leapfrog', 'Yoshida4'"):
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=1, method="Euler")
+    with pytest.raises(TypeError, match=r"symplectic takes adjoint=Checkpointed\(\) or Reversible"):
+        symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=1, adjoint=Backsolve())
+
+
+@pytest.mark.parametrize("y0", [1.0, (1.0,), jnp.ones(2), (1.0, 0.0, 0.0)])
+def test_a_state_that_is_no_pair_is_refused(y0):
+    with pytest.raises(ValueError, match=r"symplectic needs y0 as the pair \(q, p\)"):
+        symplectic(*pendulum, y0, jnp.array([0.0, 1.0]), steps=1)
+
+
+@pytest.mark.parametrize(
+    "y0", [(jnp.ones(3), jnp.ones(2)), (jnp.ones(2), 0.0), ({"x": 1.0}, {"y": 1.0}), ([1.0], 1.0)]
+)
+def test_halves_of_other_shapes_or_structure_are_refused(y0):
+    with pytest.raises(ValueError, match=r"needs q and p of one structure and the same shapes"):
+        symplectic(*pendulum, y0, jnp.array([0.0, 1.0]), steps=1)
+
+
+@pytest.mark.parametrize("times", [[0.0], [0.0, 0.5]])
+def test_integers_are_converted_whatever_the_number_of_times(times):
+    rows = symplectic(*pendulum, (1, 0), jnp.array(times), steps=1)
+    assert all(x.dtype == jnp.float64 and x.shape == (len(times),) for x in rows)
