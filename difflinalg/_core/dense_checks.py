@@ -102,6 +102,30 @@ def as_subset(name: str, subset: object, size: int, full_matrices: bool) -> slic
     return slice(start, end)
 
 
+def check_eps(name: str, eps: object) -> float | None:
+    """`eps` as a static number between 0 and 1, or None for the default.
+
+    An array of one element is a number too.
+    """
+    if eps is None:
+        return None
+    is_number = not isinstance(eps, (bool, Tracer, str)) and np.size(eps) == 1  # type: ignore[arg-type]
+    try:
+        value = float(np.asarray(eps).item()) if is_number else None
+    except (TypeError, ValueError):
+        value = None
+    if value is None:
+        msg = (
+            f"{name} needs eps as a Python number or None, got {describe(eps)}; it is static, so "
+            "under jit do not pass it as an argument."
+        )
+        raise TypeError(msg)
+    if not 0.0 < value < 1.0:
+        msg = f"{name} needs 0 < eps < 1, or None for the precision of the dtype, got {value}."
+        raise ValueError(msg)
+    return value
+
+
 def check_elementwise(name: str, f: object, scalar: jax.ShapeDtypeStruct) -> None:
     """Refuse `f` unless it takes one number to one number."""
     if not callable(f):

@@ -20,7 +20,8 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, skew
-from difflinalg._core.checks import as_matrix, check_choice, refuse_nonfinite
+from difflinalg._core.checks import as_matrix, check_choice, check_positive, refuse_nonfinite
+from difflinalg._core.dense_checks import check_eps
 from difflinalg._core.operation import operation
 from difflinalg._core.refuse import refuse_where
 from difflinalg._core.tolerances import rank_rtol
@@ -40,8 +41,9 @@ def polar(
         a: shape `(..., m, n)`, any m and n for both sides, real or complex.
         side: "right" for `a = unitary @ posdef`, "left" for `a = posdef @ unitary`.
         method: "qdwh" (an iteration of products and QR, the default) or "svd".
-        eps: tolerance of "qdwh", as in `jax.scipy.linalg.polar`; not used by "svd".
-        max_iterations: as in `jax.scipy.linalg.polar`; not used by "svd".
+        eps: precision that "qdwh" iterates to, a number between 0 and 1 (static); that of the
+            dtype by default. Not used by "svd".
+        max_iterations: most steps of "qdwh", 10 by default. Not used by "svd".
 
     Returns:
         `unitary`, shape `(..., m, n)`, with orthonormal columns (rows if m < n), and `posdef`,
@@ -50,8 +52,11 @@ def polar(
         that "qdwh" returns in place of the missing directions is not orthonormal.
 
     Raises:
-        ValueError: if `a` has no two axes, `side` or `method` is unknown, or (outside jit and
-            other transformations) `a` contains NaN or inf; under jit the result is NaN.
+        TypeError: if `a` is not an array of numbers, `eps` not a number, or `max_iterations` not
+            an integer.
+        ValueError: if `a` has no two axes, `side` or `method` is unknown, `eps` or
+            `max_iterations` is out of range, or (outside jit and other transformations) `a`
+            contains NaN or inf; under jit the result is NaN.
 
     Derivatives:
         All orders, forward and reverse mode in any nesting, exact to rounding for repeated
@@ -59,7 +64,8 @@ def polar(
         the largest, of min(m, n) of them), `unitary` has no derivative: its tangents are NaN, as
         is a gradient that depends on it. There `posdef` is like `abs` at 0; its first derivative
         is exact for every loss that has one and otherwise a subgradient (trace: the nuclear
-        norm), and second derivatives are NaN.
+        norm), and second derivatives are NaN. The rule takes the factors as exact: with a coarse
+        `eps` or few iterations its error is theirs.
 
     Cost:
         As the method; the rule adds an eigendecomposition of an n x n matrix (the smaller side)
@@ -80,6 +86,9 @@ def polar(
     array = as_matrix("polar", a)
     check_choice("polar", "side", side, ("right", "left"))
     check_choice("polar", "method", method, ("qdwh", "svd"))
+    eps = check_eps("polar", eps)
+    if max_iterations is not None:
+        max_iterations = check_positive("polar", "max_iterations", max_iterations)
     refuse_nonfinite("polar", array)
     rows, columns = array.shape[-2:]
     tall = array if rows >= columns else adjoint(array)
@@ -93,8 +102,14 @@ def polar(
 def polar_core(a: Array, options: tuple) -> tuple[Array, Array]:
     """The factors of a tall or square matrix; `options` are method, eps and max_iterations."""
     method, eps, max_iterations = options
-    w, p = jax.scipy.linalg.polar(a, method=method, eps=eps, max_iterations=max_iterations)
-    return w, p
+    if method == "svd" or 0 in a.shape:
+        return jax.scipy.linalg.polar(a, method="svd")
+
+    # jax.scipy.linalg.polar fails for any eps, and drops max_iterations.
+    def qdwh(a):
+        return lax.linalg.qdwh(a, eps=eps, max_iterations=max_iterations)[:2]
+
+    return jnp.vectorize(qdwh, signature="(m,n)->(m,n),(n,n)")(a)
 
 
 @polar_core.defjvp

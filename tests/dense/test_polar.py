@@ -85,6 +85,35 @@ def test_bad_arguments_are_refused_with_a_remedy():
         polar(np.eye(2), "middle")
     with pytest.raises(ValueError, match="'qdwh', 'svd'"):
         polar(np.eye(2), method="newton")
+    for eps in ("a", ["a"], True, 1j, np.ones(2), [None], {}):
+        with pytest.raises(TypeError, match=r"^polar needs eps as a Python number"):
+            polar(np.eye(2), eps=eps)
+    with pytest.raises(TypeError, match=r"^polar needs eps.*static"):
+        jax.jit(lambda eps: polar(np.eye(2), eps=eps))(1e-6)
+    for eps in (-1e-6, 0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match=r"^polar needs 0 < eps < 1"):
+            polar(np.eye(2), eps=eps)
+    for steps in (1.5, "a", True):
+        with pytest.raises(TypeError, match=r"^polar needs max_iterations as a Python integer"):
+            polar(np.eye(2), max_iterations=steps)
+    for steps in (-1, 0):
+        with pytest.raises(ValueError, match=r"^polar needs max_iterations >= 1"):
+            polar(np.eye(2), max_iterations=steps)
+
+
+def test_eps_and_most_iterations_bound_the_work_and_the_error(rng):
+    # jax.scipy.linalg.polar fails at any eps and drops max_iterations.
+    a = with_singular_values(rng, 4, [2.0, 1.0, 1e-3], float)
+    unitary = scipy.linalg.polar(a)[0]
+    for eps in (1e-6, np.float32(1e-6), np.array([1e-6]), jnp.asarray(1e-6)):
+        assert relative(jax.jit(lambda a, eps=eps: polar(a, eps=eps))(a)[0], unitary) < 1e-5
+    coarse, few = polar(a, eps=0.9)[0], polar(a, max_iterations=1)[0]
+    assert min(relative(coarse, unitary), relative(few, unitary)) > 1e-4
+    stack = np.stack([a, 2 * a])
+    for x, y in zip(polar(stack, eps=1e-6), polar(2 * a, eps=1e-6), strict=True):
+        np.testing.assert_allclose(x[1], y, atol=1e-13)
+    gradient = jax.grad(lambda a: jnp.trace(polar(a, eps=1e-6)[1]))(a)
+    np.testing.assert_allclose(gradient, unitary, atol=1e-5)
 
 
 # Derivatives --------------------------------------------------------------------------------------
