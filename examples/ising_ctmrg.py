@@ -11,12 +11,13 @@ import argparse
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from ctmrg_c4v import DEFAULTS, Options, environment, log_partition, site, start
-from ising_trg import onsager, parse_couplings
+from ising_trg import onsager, parse_couplings, parse_output
 from jax import Array
 
 CRITICAL = np.log(1.0 + np.sqrt(2.0)) / 2.0
@@ -92,7 +93,11 @@ def main() -> int:
         help="start:stop:count (default %(default)s)",
     )
     parser.add_argument("--max-steps", type=int, default=DEFAULTS.max_steps)
-    parser.add_argument("--output", help="a .csv file for the table or an image file for a picture")
+    parser.add_argument(
+        "--output",
+        type=parse_output,
+        help="a .csv file for the table or an image file for a picture",
+    )
     parser.add_argument("--smoke", action="store_true", help="under a minute: chi 6, one coupling")
     options = parser.parse_args()
     if options.chi < 1 or options.max_steps < 1:
@@ -128,7 +133,7 @@ def main() -> int:
             )
     table = np.array(found)
     known = np.array([exact(float(coupling)) for coupling in couplings])
-    if options.output and options.output.endswith(".csv"):
+    if options.output and Path(options.output).suffix.lower() == ".csv":
         header = "K,lnZ,E,C,m,lnZ_exact,E_exact,C_exact,m_exact"
         columns = np.column_stack([couplings, table, known])
         np.savetxt(options.output, columns, delimiter=",", header=header, comments="")

@@ -12,6 +12,7 @@ next to the exact solution (Onsager 1944, Phys. Rev. 65, 117, equations 116 and 
 """
 
 import argparse
+import os
 import sys
 import time
 from functools import partial
@@ -282,17 +283,26 @@ def parse_output(text: str) -> str:
     if not path.absolute().parent.is_dir():
         msg = f"no such directory: {path.parent}"
         raise argparse.ArgumentTypeError(msg)
-    if path.suffix == ".csv":
-        return text
+    if path.suffix.lower() != ".csv":
+        try:
+            from matplotlib.backend_bases import FigureCanvasBase
+        except ImportError:
+            msg = f"{text} needs matplotlib: pip install '.[figures]', or give a .csv file"
+            raise argparse.ArgumentTypeError(msg) from None
+        known = sorted(FigureCanvasBase.get_supported_filetypes())
+        if path.suffix[1:].lower() not in known:
+            msg = f"{text} is neither .csv nor a picture ({', '.join(known)})"
+            raise argparse.ArgumentTypeError(msg)
+    target = Path(os.path.realpath(path))
     try:
-        from matplotlib.backend_bases import FigureCanvasBase
-    except ImportError:
-        msg = f"{text} needs matplotlib: pip install '.[figures]', or give a .csv file"
+        is_new = not target.exists()
+        with target.open("ab"):
+            pass
+        if is_new:
+            target.unlink()
+    except OSError as error:
+        msg = f"cannot write {text}: {error.strerror}"
         raise argparse.ArgumentTypeError(msg) from None
-    known = sorted(FigureCanvasBase.get_supported_filetypes())
-    if path.suffix[1:].lower() not in known:
-        msg = f"{text} is neither .csv nor a picture ({', '.join(known)})"
-        raise argparse.ArgumentTypeError(msg)
     return text
 
 
@@ -332,7 +342,7 @@ def main() -> None:
             f"{coupling:7.4f} {z:14.10f} {z0:14.10f} {abs(z / z0 - 1):10.1e} "
             f"{e:10.6f} {e0:10.6f} {c:10.6f} {c0:10.6f}"
         )
-    if options.output and options.output.endswith(".csv"):
+    if options.output and Path(options.output).suffix.lower() == ".csv":
         header = "K,lnZ,E,C,lnZ_exact,E_exact,C_exact"
         np.savetxt(
             options.output,

@@ -230,3 +230,34 @@ def test_command_line_refuses_bad_sizes_and_couplings():
     result = run("--couplings", "0:1:3")
     assert result.returncode == 2
     assert "couplings must be positive" in result.stderr
+
+
+def test_output_that_cannot_be_written_is_refused_before_the_sweep(tmp_path):
+    folder, table, link = (tmp_path / name for name in ("d.csv", "X.CSV", "link.csv"))
+    folder.mkdir()
+    for path in (str(folder), "/proc/x.csv", str(tmp_path / ("x" * 300 + ".csv"))):
+        with pytest.raises(argparse.ArgumentTypeError, match="cannot write"):
+            trg.parse_output(path)
+    result = run("--output", str(folder))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "cannot write" in result.stderr
+    link.symlink_to(table)
+    for path in (table, link):  # neither made nor removed by the check
+        assert trg.parse_output(str(path)) == str(path)
+    assert sorted(tmp_path.iterdir()) == [folder, link]
+    table.write_text("kept")
+    table.chmod(0o444)
+    if not os.access(table, os.W_OK):  # the superuser may write anywhere
+        with pytest.raises(argparse.ArgumentTypeError, match="cannot write"):
+            trg.parse_output(str(table))
+    table.chmod(0o644)
+    trg.parse_output(str(table))
+    assert table.read_text() == "kept"
+
+
+def test_table_is_written_for_any_case_of_its_ending(tmp_path, monkeypatch):
+    path = tmp_path / "X.CSV"
+    monkeypatch.setattr(sys, "argv", ["ising_trg.py", "--smoke", "--output", str(path)])
+    monkeypatch.setattr(trg, "sweep", lambda couplings, *_: np.zeros((len(couplings), 3)))
+    trg.main()
+    assert np.loadtxt(path, delimiter=",", skiprows=1).shape == (2, 7)
