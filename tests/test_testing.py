@@ -526,5 +526,21 @@ def test_bad_arguments_of_the_matrices_are_refused():
         spectrum("zero", -1)
     with pytest.raises(ValueError, match="4 singular values"):
         random_matrix(key, jnp.ones(3), (4, 5))
-    with pytest.raises(ValueError, match="real vector"):
-        random_hermitian(key, jnp.ones((2, 2)))
+    for values in (jnp.ones((2, 2)), jnp.ones(2, complex)):
+        with pytest.raises(ValueError, match="real vector"):
+            random_hermitian(key, values)
+        with pytest.raises(ValueError, match="real vector"):
+            random_matrix(key, values, (2, 2))
+    for value in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="random_hermitian got a vector of eigenvalues"):
+            random_hermitian(key, [1.0, value])
+        with pytest.raises(ValueError, match="random_matrix got a vector of singular_values"):
+            random_matrix(key, [1.0, value], (2, 2))
+    with pytest.raises(ValueError, match=r"random_matrix needs singular_values >= 0, got -2\.0"):
+        random_matrix(key, [1.0, -2.0], (2, 2))
+    with pytest.raises(TypeError, match="random_matrix needs a real or complex floating dtype"):
+        random_matrix(key, [1.0, 2.0], (2, 2), int)
+    with pytest.raises(TypeError, match="random_hermitian needs a real or complex floating dtype"):
+        random_hermitian(key, [1.0, 2.0], int)
+    seen_by_nobody = jax.jit(lambda s: random_matrix(key, s, (2, 2)))(jnp.array([1.0, -2.0]))
+    assert np.all(np.isfinite(seen_by_nobody))

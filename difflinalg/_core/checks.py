@@ -100,7 +100,7 @@ def describe(value: object) -> str:
     return type(value).__name__ + (f" of shape {shape}" if shape else "")
 
 
-def refuse_nonfinite(name: str, a: Array) -> None:
+def refuse_nonfinite(name: str, a: Array, what: str = "matrix") -> None:
     """Refuse NaN and inf where the values can be seen, that is outside of any transformation."""
     if isinstance(a, Tracer) or a.size == 0:
         return
@@ -109,10 +109,20 @@ def refuse_nonfinite(name: str, a: Array) -> None:
         return
     if not bool(is_finite):
         msg = (
-            f"{name} got a matrix that contains NaN or inf (shape {a.shape}, dtype {a.dtype}); "
+            f"{name} got a {what} that contains NaN or inf (shape {a.shape}, dtype {a.dtype}); "
             "find its origin with jax.config.update('jax_debug_nans', True). Under jit the "
             "result would be NaN."
         )
+        raise ValueError(msg)
+
+
+def refuse_negative(name: str, argument: str, a: Array) -> None:
+    """Refuse negative numbers where the values can be seen."""
+    if isinstance(a, Tracer) or a.size == 0:
+        return
+    least = jnp.min(a)
+    if not isinstance(least, Tracer) and bool(least < 0):
+        msg = f"{name} needs {argument} >= 0, got {least}; a sign belongs to a singular vector."
         raise ValueError(msg)
 
 

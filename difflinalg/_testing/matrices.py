@@ -9,7 +9,14 @@ from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from difflinalg._core.algebra import adjoint, herm, mm
-from difflinalg._core.checks import as_inexact, check_floating, check_pair, check_positive
+from difflinalg._core.checks import (
+    as_inexact,
+    check_floating,
+    check_pair,
+    check_positive,
+    refuse_negative,
+    refuse_nonfinite,
+)
 
 KINDS = ("generic", "clustered", "degenerate", "rank_deficient", "zero", "graded")
 
@@ -113,7 +120,9 @@ def random_hermitian(key: Array, eigenvalues: ArrayLike, dtype: DTypeLike | None
         Shape `(n, n)`; exactly Hermitian, eigenvectors from the Haar measure.
 
     Raises:
-        ValueError: if `eigenvalues` is not a real vector.
+        TypeError: if `dtype` is not a floating or complex one.
+        ValueError: if `eigenvalues` is not a real vector, or (outside jit and other
+            transformations) contains NaN or inf.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -123,7 +132,9 @@ def random_hermitian(key: Array, eigenvalues: ArrayLike, dtype: DTypeLike | None
         6.0
     """
     w = _real_vector("random_hermitian", "eigenvalues", eigenvalues)
-    u = random_unitary(key, w.shape[0], w.dtype if dtype is None else dtype)
+    dtype = w.dtype if dtype is None else dtype
+    check_floating("random_hermitian", dtype)
+    u = random_unitary(key, w.shape[0], dtype)
     return herm(mm(u * w.astype(u.dtype), adjoint(u)))
 
 
@@ -142,7 +153,9 @@ def random_matrix(
         Shape `(m, n)`; singular vectors from the Haar measure.
 
     Raises:
-        ValueError: if `singular_values` is not a real vector of length `min(m, n)`.
+        TypeError: if `shape` is not a pair, or `dtype` not a floating or complex one.
+        ValueError: if `singular_values` is not a real vector of length `min(m, n)`, or (outside
+            jit and other transformations) contains NaN, inf or a negative number.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -158,7 +171,9 @@ def random_matrix(
             f"random_matrix needs {min(m, n)} singular values for shape {shape}, got {s.shape[0]}."
         )
         raise ValueError(msg)
+    refuse_negative("random_matrix", "singular_values", s)
     dtype = s.dtype if dtype is None else dtype
+    check_floating("random_matrix", dtype)
     left, right = jax.random.split(key)
     u = random_unitary(left, m, dtype)[:, : s.shape[0]]
     v = random_unitary(right, n, dtype)[:, : s.shape[0]]
@@ -173,4 +188,5 @@ def _real_vector(name: str, argument: str, values: ArrayLike) -> Array:
             f"got shape {array.shape}, dtype {array.dtype}."
         )
         raise ValueError(msg)
+    refuse_nonfinite(name, array, f"vector of {argument}")
     return array
