@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from difflinalg import linalg, testing
-from difflinalg.scipy.linalg import polar
+from difflinalg.scipy import linalg as scipy
 
 A = jnp.diag(jnp.array([3.0, 2.0, 1.0]))
 DECOMPOSITIONS = {
@@ -20,7 +20,7 @@ DECOMPOSITIONS = {
     "eigvalsh": linalg.eigvalsh,
     "svd_trunc": lambda a, **options: linalg.svd_trunc(a, 2, **options),
     "eigh_trunc": lambda a, **options: linalg.eigh_trunc(a, 2, **options),
-    "polar": polar,
+    "polar": scipy.polar,
     "funm_hermitian": lambda a: linalg.funm_hermitian(a, jnp.exp),
 }
 
@@ -34,6 +34,37 @@ def test_decomposition_names_itself_at_wrong_input(name):
     for value in (np.nan, np.inf):
         with pytest.raises(ValueError, match=f"^{name} got a matrix that contains NaN or inf"):
             f(A.at[0, 0].set(value))
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_half_precision_is_refused_where_nothing_decomposes_it(name):
+    for dtype in (jnp.float16, jnp.bfloat16):
+        text = rf"^{name} needs dtype float32.* got {jnp.dtype(dtype)}; .*astype\(jnp\.float32\)"
+        with pytest.raises(TypeError, match=text):
+            DECOMPOSITIONS[name](A.astype(dtype))
+
+
+def test_half_precision_is_taken_where_products_or_a_complex_schur_form_do():
+    half, key = A.astype(jnp.float16), jax.random.key(0)
+    wrong = (
+        lambda: linalg.det(jnp.eye(5, dtype=jnp.float16)),
+        lambda: linalg.norm(half, 2),
+        lambda: linalg.matrix_norm(half, ord="nuc"),
+        lambda: linalg.lstsq(half, half[0]),
+        lambda: scipy.schur(half),
+        lambda: scipy.eigh_tridiagonal(half[0], half[0, :2], eigvals_only=True),
+        lambda: scipy.solve_sylvester(half, half, half),
+        lambda: testing.random_unitary(key, 2, jnp.float16),
+        lambda: testing.random_matrix(key, half[0], (3, 3)),
+    )
+    for call in wrong:
+        with pytest.raises(TypeError, match=r"needs dtype float32.* got float16"):
+            call()
+    for right in (linalg.det, linalg.norm):
+        assert right(half).dtype == jnp.float16
+    for right in (scipy.sqrtm, scipy.logm, scipy.cosm, lambda a: scipy.schur(a, "complex")[0]):
+        value = np.asarray(right(half))
+        np.testing.assert_allclose(value, right(A.astype(np.float32)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(DECOMPOSITIONS)[:6])

@@ -52,8 +52,18 @@ def of_sequence(a: ArrayLike) -> ArrayLike:
     return jnp.asarray(a) if isinstance(a, (list, tuple)) else a
 
 
-def as_matrix(name: str, a: ArrayLike, sequences: bool = True) -> Array:
-    """`a` as a stack of matrices of a floating or complex dtype."""
+def refuse_half(name: str, dtype: DTypeLike) -> None:
+    """Refuse float16, bfloat16 and below, which the decompositions of JAX do not take."""
+    if jnp.finfo(dtype).bits < 32:
+        msg = (
+            f"{name} needs dtype float32, float64, complex64 or complex128, got "
+            f"{jnp.dtype(dtype)}; convert with a.astype(jnp.float32)."
+        )
+        raise TypeError(msg)
+
+
+def as_matrix(name: str, a: ArrayLike, sequences: bool = True, half: bool = False) -> Array:
+    """`a` as a stack of matrices of a floating or complex dtype, half precision if `half`."""
     array = as_inexact(name, a, sequences)
     if array.ndim < 2:
         msg = (
@@ -61,12 +71,14 @@ def as_matrix(name: str, a: ArrayLike, sequences: bool = True) -> Array:
             "give a vector a second axis, for example a[:, None]."
         )
         raise ShapeError(msg)
+    if not half:
+        refuse_half(name, array.dtype)
     return array
 
 
-def as_square(name: str, a: ArrayLike, sequences: bool = True) -> Array:
-    """`a` as a stack of square matrices of a floating or complex dtype."""
-    array = as_matrix(name, a, sequences)
+def as_square(name: str, a: ArrayLike, sequences: bool = True, half: bool = False) -> Array:
+    """`a` as a stack of square matrices, else as `as_matrix`."""
+    array = as_matrix(name, a, sequences, half)
     if array.shape[-1] != array.shape[-2]:
         msg = (
             f"{name} needs square matrices, shape (..., n, n), got shape {array.shape}; "

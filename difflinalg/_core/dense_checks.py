@@ -19,6 +19,7 @@ from difflinalg._core.checks import (
     as_matrix,
     check_choice,
     describe,
+    refuse_half,
     refuse_nonfinite,
     refuse_shapes,
 )
@@ -165,8 +166,9 @@ def as_tridiagonal(name: str, d: ArrayLike, e: ArrayLike) -> tuple[Array, Array]
     if jnp.iscomplexobj(diagonal):
         msg = f"{name} needs a real diagonal, got dtype {diagonal.dtype}."
         raise TypeError(msg)
-    refuse_nonfinite(name, diagonal)
-    refuse_nonfinite(name, off)
+    for array in (diagonal, off):
+        refuse_half(name, array.dtype)
+        refuse_nonfinite(name, array)
     return diagonal, off
 
 

@@ -72,7 +72,9 @@ def det(a: ArrayLike) -> Array:
         Magnus and Neudecker, "Matrix Differential Calculus" (2019), chapter 8, theorem 8.1.
         Stewart, "On the adjugate matrix" (1998), equation (2.1): from the SVD.
     """
-    matrix = checks.as_square("det", a, sequences=False)
+    matrix = checks.as_square("det", a, sequences=False, half=True)
+    if matrix.shape[-1] > BLOCK:  # smaller ones are polynomials
+        checks.refuse_half("det", matrix.dtype)
     return _det(matrix)
 
 

@@ -69,7 +69,7 @@ def funm(
         Higham, "Functions of Matrices" (2008), algorithm 4.13.
         Golub and Van Loan, "Matrix Computations" (2013), algorithm 9.1.1.
     """
-    matrix = checks.as_square("funm", A)
+    matrix = checks.as_square("funm", A, half=True)
     matrix = matrix.astype(jnp.result_type(matrix.dtype, jnp.complex64))
     evaluate = jnp.vectorize(lambda a: _funm(a, func), signature="(n,n)->(n,n),()")
     value, error = evaluate(matrix)

@@ -71,7 +71,7 @@ def logm(A: ArrayLike, disp: bool = True) -> Array | tuple[Array, Array]:
         logarithm" (2012), algorithm 4.1.
         Higham, "Functions of Matrices" (2008), theorem 11.4 and equation (11.18).
     """
-    matrix = checks.as_square("logm", A)
+    matrix = checks.as_square("logm", A, half=True)
     matrix = matrix.astype(jnp.result_type(matrix.dtype, jnp.complex64))
     logarithm = matrix_function.apply(Logarithm(), matrix)
     if disp:
@@ -113,7 +113,7 @@ def fractional_matrix_power(A: ArrayLike, t: ArrayLike) -> Array:
         Higham and Lin, "A Schur-Pade algorithm for fractional powers of a matrix" (2011),
         equation (1.1).
     """
-    matrix = checks.as_square("fractional_matrix_power", A)
+    matrix = checks.as_square("fractional_matrix_power", A, half=True)
     if isinstance(t, (int, float)) and t == int(t):
         return jnp.linalg.matrix_power(matrix, int(t))
     power = checks.as_inexact("fractional_matrix_power", t)

@@ -206,6 +206,7 @@ def _matrix_norm(name: str, x: Array, ord: Order, axes: Axes, keepdims: bool) ->
         return value if keepdims else jnp.squeeze(value, axis=axes)
     if ord not in (2, -2, "nuc"):
         return dense_checks.refuse_order(name, ord, "matrices")
+    checks.refuse_half(f"{name} of singular values", x.dtype)
     matrices = jnp.moveaxis(x, axes, (-2, -1))
     if ord == 2:
         value = spectral_norm_core(matrices)

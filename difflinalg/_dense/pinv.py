@@ -142,6 +142,7 @@ def lstsq(
     matrix, rhs = (checks.as_inexact("lstsq", x, sequences=False) for x in (a, b))
     dense_checks.check_least_squares("lstsq", matrix.shape, rhs.shape)
     dtype = jnp.result_type(matrix, rhs)
+    checks.refuse_half("lstsq", dtype)
     matrix, rhs = matrix.astype(dtype), rhs.astype(dtype)
     real = matrix.real.dtype
     if rcond is None:

@@ -49,7 +49,7 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
         Golub and Van Loan, "Matrix Computations" (2013), section 7.4.
     """
     del check_finite
-    t, z = checks.as_square("rsf2csf", T), checks.as_square("rsf2csf", Z)
+    t, z = (checks.as_square("rsf2csf", x, half=True) for x in (T, Z))
     if t.shape[-1] != z.shape[-1]:
         checks.refuse_shapes("rsf2csf", t.shape, z.shape)
     return jnp.vectorize(complex_form, signature="(n,n),(n,n)->(n,n),(n,n)")(t, z)

@@ -69,7 +69,7 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
         matrix" (1994), section 3 (the equation for L).
     """
     checks.check_choice("schur", "output", output, ("real", "complex"))
-    matrix = checks.as_square("schur", a, sequences=False)
+    matrix = checks.as_square("schur", a, sequences=False, half=output == "complex")
     if output == "complex":
         matrix = matrix.astype(jnp.result_type(matrix.dtype, jnp.complex64))
     return jnp.vectorize(schur_core, signature="(n,n)->(n,n),(n,n)")(matrix)

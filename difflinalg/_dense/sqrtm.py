@@ -57,7 +57,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """
     if blocksize > 1:
         dense_checks.refuse_blocks("sqrtm", blocksize)
-    matrix = checks.as_square("sqrtm", A)
+    matrix = checks.as_square("sqrtm", A, half=True)
     matrix = matrix.astype(jnp.result_type(matrix.dtype, jnp.complex64))
     return jnp.vectorize(lambda a: sqrtm_core(a)[0], signature="(n,n)->(n,n)")(matrix)
 

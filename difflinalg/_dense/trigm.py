@@ -199,7 +199,7 @@ def tanhm(A: ArrayLike) -> Array:
 
 def _circular(name: str, A: ArrayLike) -> tuple[Array, Array]:
     """The cosine and the sine."""
-    matrix = checks.as_square(name, A)
+    matrix = checks.as_square(name, A, half=True)
     if not jnp.iscomplexobj(matrix):
         rotation = matrix_function.apply(Exponential(), 1j * matrix)
         return rotation.real, rotation.imag

@@ -148,7 +148,8 @@ def check_gauge(
     """
     check_callable("check_gauge", f)
     check_choice("check_gauge", "decomposition", decomposition, ("svd", "eigh"))
-    array = as_square("check_gauge", a) if decomposition == "eigh" else as_matrix("check_gauge", a)
+    check = as_square if decomposition == "eigh" else as_matrix
+    array = check("check_gauge", a, half=True)
     if array.ndim != 2:
         msg = f"check_gauge needs one matrix, shape (m, n), got shape {array.shape}."
         raise ValueError(msg)

@@ -14,6 +14,7 @@ from difflinalg._core.checks import (
     check_floating,
     check_pair,
     check_positive,
+    refuse_half,
     refuse_negative,
     refuse_nonfinite,
 )
@@ -98,6 +99,7 @@ def random_unitary(key: Array, n: int, dtype: DTypeLike | None = None) -> Array:
     """
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     check_floating("random_unitary", dtype)
+    refuse_half("random_unitary", dtype)
     return _haar(key, check_positive("random_unitary", "n", n, least=0), dtype)
 
 
@@ -134,6 +136,7 @@ def random_hermitian(key: Array, eigenvalues: ArrayLike, dtype: DTypeLike | None
     w = _real_vector("random_hermitian", "eigenvalues", eigenvalues)
     dtype = w.dtype if dtype is None else dtype
     check_floating("random_hermitian", dtype)
+    refuse_half("random_hermitian", dtype)
     u = random_unitary(key, w.shape[0], dtype)
     return herm(mm(u * w.astype(u.dtype), adjoint(u)))
 
@@ -174,6 +177,7 @@ def random_matrix(
     refuse_negative("random_matrix", "singular_values", s)
     dtype = s.dtype if dtype is None else dtype
     check_floating("random_matrix", dtype)
+    refuse_half("random_matrix", dtype)
     left, right = jax.random.split(key)
     u = random_unitary(left, m, dtype)[:, : s.shape[0]]
     v = random_unitary(right, n, dtype)[:, : s.shape[0]]
