@@ -67,6 +67,29 @@ def test_half_precision_is_taken_where_products_or_a_complex_schur_form_do():
         np.testing.assert_allclose(value, right(A.astype(np.float32)), rtol=1e-6)
 
 
+FLAGS = {
+    "svd": ("full_matrices", "compute_uv", "hermitian"),
+    "eigh": ("symmetrize_input",),
+    "eigvalsh": ("symmetrize_input",),
+    "svd_trunc": ("full", "keep_multiplets", "core"),
+    "eigh_trunc": ("full", "keep_multiplets"),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flag_is_a_static_truth_value(name):
+    f = DECOMPOSITIONS[name]
+    for flag in FLAGS[name]:
+        for value in (jnp.array(False), np.False_):
+            got, expected = (jax.tree.leaves(f(A, **{flag: x})) for x in (value, False))
+            for x, y in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(x, y)
+        with pytest.raises(TypeError, match=f"^{name} needs {flag} as True or False, got ndarray"):
+            f(A, **{flag: np.array([True, False])})
+        with pytest.raises(TypeError, match=f"^{name} needs {flag} as.*static_argnames='{flag}'"):
+            jax.jit(lambda value, f=f, flag=flag: f(A, **{flag: value}))(True)
+
+
 @pytest.mark.parametrize("name", list(DECOMPOSITIONS)[:6])
 def test_tolerance_is_a_static_number_that_is_not_negative(name):
     f = DECOMPOSITIONS[name]

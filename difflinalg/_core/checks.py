@@ -96,6 +96,18 @@ def check_choice(name: str, argument: str, value: object, choices: tuple[object,
         raise ValueError(msg)
 
 
+def check_flag(name: str, argument: str, value: object) -> bool:
+    """A static truth value, that of anything which has one; arrays of one element do."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError):  # of a traced value the first, of an array with axes the second
+        msg = (
+            f"{name} needs {argument} as True or False, got {describe(value)}; it is static, so "
+            f"under jit mark it so (static_argnames={argument!r})."
+        )
+        raise TypeError(msg) from None
+
+
 def as_index(value: object) -> int | None:
     """`value` as an integer, None if it is not one: an array with axes has `__index__` too."""
     if isinstance(value, (bool, Tracer)) or getattr(value, "shape", ()) != ():

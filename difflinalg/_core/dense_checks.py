@@ -30,6 +30,15 @@ def as_factors(name: str, a: ArrayLike | tuple[ArrayLike, ...]) -> tuple[Array, 
 
     A single matrix is its own factor.
     """
+    if isinstance(a, list):
+        shapes = [getattr(matrix, "shape", ()) for matrix in a]
+        if len(set(shapes)) > 1:
+            listed = ", ".join(str(shape) for shape in shapes)
+            msg = (
+                f"{name} got a list of arrays of shapes {listed}, which is no stack of matrices; "
+                "give the factors of a product as a tuple."
+            )
+            raise ValueError(msg)
     if not isinstance(a, tuple):
         return (as_matrix(name, a),)
     if not a:
@@ -82,6 +91,9 @@ def check_rank(name: str, rank: object, limit: int) -> int:
             "the shape of the result, so under jit mark it static (static_argnames='rank')."
         )
         raise TypeError(msg)
+    if limit == 0:
+        msg = f"{name} got an empty matrix, which has no rank to keep; got rank={value}."
+        raise ValueError(msg)
     if not 1 <= value <= limit:
         msg = f"{name} needs 1 <= rank <= {limit} for this shape, got rank={value}."
         raise ValueError(msg)
@@ -96,7 +108,10 @@ def as_subset(name: str, subset: object, size: int, full_matrices: bool) -> slic
     if not (isinstance(subset, tuple) and len(subset) == 2):
         msg = f"{name} takes subset_by_index as a pair (start, end), got {subset!r}."
         raise ValueError(msg)
-    start, end = subset
+    start, end = (as_index(bound) for bound in subset)
+    if start is None or end is None:
+        msg = f"{name} needs Python integers in subset_by_index, got {subset!r}."
+        raise TypeError(msg)
     if not 0 <= start < end <= size:
         msg = f"{name} needs 0 <= start < end <= {size} in subset_by_index, got {subset!r}."
         raise ValueError(msg)

@@ -50,7 +50,8 @@ def eigh(
         shape `(..., n, n)`, in the dtype of `a`.
 
     Raises:
-        TypeError: if `a` is not an array of numbers.
+        TypeError: if `a` is not an array of numbers, in half precision, or `symmetrize_input` is
+            not static.
         ValueError: if `a` is not square, `UPLO` is unknown, or (outside jit and other
             transformations) `a` contains NaN or inf; under jit the result is NaN.
 
@@ -90,6 +91,7 @@ def eigh(
     """
     matrix = checks.as_square("eigh", a, sequences=False)
     lower = dense_checks.is_lower("eigh", UPLO)
+    symmetrize_input = checks.check_flag("eigh", "symmetrize_input", symmetrize_input)
     checks.refuse_nonfinite("eigh", matrix)
     cluster_rtol = checks.check_tolerance("eigh", "cluster_rtol", cluster_rtol)
     return EighResult(*_eigh(matrix, lower, symmetrize_input, cluster_rtol))
@@ -136,6 +138,7 @@ def eigvalsh(
     """
     matrix = checks.as_square("eigvalsh", a, sequences=False)
     lower = dense_checks.is_lower("eigvalsh", UPLO)
+    symmetrize_input = checks.check_flag("eigvalsh", "symmetrize_input", symmetrize_input)
     checks.refuse_nonfinite("eigvalsh", matrix)
     cluster_rtol = checks.check_tolerance("eigvalsh", "cluster_rtol", cluster_rtol)
     return _eigvalsh(matrix, lower, symmetrize_input, cluster_rtol)

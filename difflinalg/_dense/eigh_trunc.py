@@ -90,7 +90,8 @@ def eigh_trunc(
         `(..., n, rank)`, and `info`, a `TruncationInfo`.
 
     Raises:
-        TypeError: if `a` is not an array of numbers or `rank` not a static integer.
+        TypeError: if `a` is not an array of numbers, in half precision, `rank` not a static
+            integer, or a flag not static.
         ValueError: if `a` is not square, `rank` is out of range, `which` is unknown,
             `full=False` goes with another end than `'LM'`, or (outside jit and other
             transformations) `a` contains NaN or inf; under jit the result is NaN.
@@ -122,6 +123,8 @@ def eigh_trunc(
     """
     matrix = checks.as_square("eigh_trunc", a)
     checks.check_choice("eigh_trunc", "which", which, ENDS)
+    full = None if full is None else checks.check_flag("eigh_trunc", "full", full)
+    keep_multiplets = checks.check_flag("eigh_trunc", "keep_multiplets", keep_multiplets)
     if which != "LM" and full is False:
         dense_checks.refuse_iteration("eigh_trunc", which)
     n = matrix.shape[-1]

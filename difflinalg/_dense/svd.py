@@ -101,7 +101,8 @@ def svd(
         `S` is real and descending. With `compute_uv=False` only `S`.
 
     Raises:
-        TypeError: if `a` is not an array of numbers.
+        TypeError: if `a` is not an array of numbers, in half precision, or a flag or the subset
+            is not static.
         ValueError: if `a` is not a matrix, not square with `hermitian`, the subset does not fit,
             or (outside jit and other transformations) `a` contains NaN or inf; under jit the
             result is NaN.
@@ -140,6 +141,9 @@ def svd(
         Wan and Zhang, "Automatic differentiation for complex valued SVD" (2019),
         arXiv:1909.02659, equation 9 (the phase term).
     """
+    full_matrices = checks.check_flag("svd", "full_matrices", full_matrices)
+    compute_uv = checks.check_flag("svd", "compute_uv", compute_uv)
+    hermitian = checks.check_flag("svd", "hermitian", hermitian)
     matrix = (checks.as_square if hermitian else checks.as_matrix)("svd", a, sequences=False)
     checks.refuse_nonfinite("svd", matrix)
     cluster_rtol = checks.check_tolerance("svd", "cluster_rtol", cluster_rtol)

@@ -119,8 +119,8 @@ def svd_trunc(
         `(..., rank, n)`, and `info`, a `TruncationInfo`.
 
     Raises:
-        TypeError: if `a` is not an array of numbers, `rank` not a static integer, or `product`
-            complex and `a` real.
+        TypeError: if `a` is not an array of numbers, in half precision, `rank` not a static
+            integer, a flag not static, or `product` complex and `a` real.
         ValueError: if `a` is not a matrix, `rank` is out of range, a tolerance is negative,
             `product` has another shape than the product of the matrices of a tuple, or (outside
             jit and other transformations) `a` contains NaN or inf; under jit the result is NaN.
@@ -152,11 +152,14 @@ def svd_trunc(
     """
     factors = dense_checks.as_factors("svd_trunc", a)
     limit = min(factors[0].shape[-2], factors[-1].shape[-1])
+    full = None if full is None else checks.check_flag("svd_trunc", "full", full)
+    keep_multiplets = checks.check_flag("svd_trunc", "keep_multiplets", keep_multiplets)
+    core = checks.check_flag("svd_trunc", "core", core)
     spec = truncation("svd_trunc", rank, limit, full, keep_multiplets, multiplet_rtol, cluster_rtol)
     for factor in factors:
         checks.refuse_nonfinite("svd_trunc", factor)
     known = None if product is None else dense_checks.as_product("svd_trunc", product, factors)
-    return _svd_trunc(factors, known, spec, bool(core))
+    return _svd_trunc(factors, known, spec, core)
 
 
 @partial(jax.jit, static_argnums=(2, 3))

@@ -505,6 +505,10 @@ def test_errors_name_the_function_the_shape_and_the_remedy():
         linalg.svd(jnp.eye(3), False, subset_by_index=[0, 1])
     with pytest.raises(ValueError, match=r"0 <= start < end <= 3 in subset_by_index"):
         linalg.svd(jnp.eye(3), False, subset_by_index=(2, 4))
+    for subset in ((0.0, 2.0), (0, None), (False, True)):
+        with pytest.raises(TypeError, match="svd needs Python integers in subset_by_index"):
+            linalg.svd(jnp.eye(3), False, subset_by_index=subset)
+    assert linalg.svd(jnp.eye(3), False, subset_by_index=(np.int64(0), 2)).S.shape == (2,)
 
 
 def test_nan_under_jit_gives_nan():

@@ -386,6 +386,8 @@ def test_errors_name_the_function_the_value_and_the_remedy():
         linalg.svd_trunc(jnp.ones(3), 1)
     with pytest.raises(ValueError, match="svd_trunc got a matrix that contains NaN"):
         linalg.svd_trunc(a.at[0, 0].set(jnp.nan), 1)
+    with pytest.raises(ValueError, match="svd_trunc got an empty matrix"):
+        linalg.svd_trunc(jnp.ones((0, 3)), 1)
     assert linalg.svd_trunc(a, np.int64(1)).S.shape == (1,)
 
 
@@ -442,6 +444,14 @@ def test_product_of_factors_broadcasts_and_maps_and_reports_the_error():
 def test_factors_that_do_not_fit_are_refused(factors, error):
     with pytest.raises(ValueError, match=error):
         linalg.svd_trunc(factors, 1)
+
+
+def test_list_is_a_stack_and_factors_are_a_tuple():
+    left, right = np.ones((2, 3)), np.ones((3, 4))
+    with pytest.raises(ValueError, match=r"\(2, 3\), \(3, 4\).*factors of a product as a tuple"):
+        linalg.svd_trunc([left, right], 1)
+    assert linalg.svd_trunc([left, left], 1).S.shape == (2, 1)
+    assert linalg.svd_trunc((left, right), 1).S.shape == (1,)
 
 
 @pytest.mark.parametrize("a", [np.ones((2, 2)), (np.ones((2, 3)), np.ones((3, 4)))])
