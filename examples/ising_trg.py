@@ -26,7 +26,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from scipy.special import ellipe, ellipk
 
-from difflinalg import linalg, taylor
+from difflinalg import implicit, linalg, taylor
 
 WEIGHT_FLOOR = 1e-16  # of a bond state, relative to the largest: keeps the root differentiable
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
@@ -174,21 +174,17 @@ def _halves(
 def square_root(core: Array) -> Array:
     """The square root of `core`, a diagonal matrix that may have any tangent.
 
-    The tangents follow from `W W = core` by the implicit function theorem.
+    The value is known; its derivatives are those of the fixed point of Newton's method.
     """
     weights = jnp.real(jnp.diagonal(lax.stop_gradient(core)))
     root = jnp.sqrt(jnp.maximum(weights, WEIGHT_FLOOR))
     offset = jnp.diag(root * root - weights)
 
-    def solve(_, rhs: Array) -> Array:
-        return rhs / (root[:, None] + root[None, :])
+    def newton(w: Array, core: Array) -> Array:
+        return w + (core + offset - einsum("ij,jk->ik", w, w)) / (root[:, None] + root)
 
-    return lax.custom_root(
-        lambda w: einsum("ij,jk->ik", w, w) - core - offset,
-        jnp.diag(root).astype(core.dtype),
-        lambda _, w: w,
-        lambda linear, rhs: lax.custom_linear_solve(linear, rhs, solve, solve),
-    )
+    value = jnp.diag(root).astype(core.dtype)
+    return implicit.fixed_point(newton, value, core, solver=implicit.Neumann()).x
 
 
 @partial(jax.jit, static_argnums=(1, 2))

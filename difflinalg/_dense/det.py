@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, tolerances
+from difflinalg._core import checks, lapack, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, mm
 from difflinalg._core.operation import operation
 from difflinalg._core.repair import repair_where
@@ -198,7 +198,7 @@ def sign_log_of_lu(lu: Array, pivots: Array) -> tuple[Array, Array]:
 
 def cofactors_by_svd(a: Array) -> Array:
     """`adj(A)^T` from the singular value decomposition, for any A."""
-    u, s, vh = jnp.linalg.svd(a, full_matrices=False)
+    u, s, vh = lapack.svd(a)
     log = jnp.log(s)
     # Sums over all other members: what stands before a member and what stands after it.
     zero = jnp.zeros_like(log[..., :1])
@@ -212,7 +212,7 @@ def cofactors_by_svd(a: Array) -> Array:
 def det_cofactors_in_blocks(a: Array) -> tuple[Array, Array]:
     """`det(A)` and `adj(A)^T` by the formulas in blocks, differentiable where A is singular."""
     point = lax.stop_gradient(a)
-    u, s, vh = jnp.linalg.svd(point, full_matrices=False)
+    u, s, vh = lapack.svd(point)
     head = lax.stop_gradient(lifted(s[..., :-BLOCK], a, 0))
     tail = s[..., -BLOCK:]
     moved = mm(adjoint(u), a - point, adjoint(vh))

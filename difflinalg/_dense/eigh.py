@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks, tolerances
+from difflinalg._core import checks, dense_checks, lapack, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
 from difflinalg._core.operation import operation
 from difflinalg._core.results import EighResult
@@ -187,8 +187,7 @@ def eigh_core(
         cluster_rtol: see `spread`.
     """
     del anchor, level, cluster_rtol
-    w, v = jnp.linalg.eigh(a, UPLO="L", symmetrize_input=False)
-    return w, v
+    return lapack.eigh(a)
 
 
 @eigh_core.defjvp

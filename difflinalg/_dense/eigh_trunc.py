@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks, tolerances
+from difflinalg._core import checks, dense_checks, lapack, tolerances
 from difflinalg._core.algebra import adjoint, diagonal_matrix, herm, inv0, mm, real_diagonal
 from difflinalg._core.operation import operation
 from difflinalg._core.solve import hermitian_solve
@@ -161,11 +161,9 @@ def eigh_trunc_core(
     """
 
     def in_full(origin: Array | float) -> subspace.Block:
-        # Of the transposed matrix, which is stored by columns as LAPACK wants it: a copy would be
-        # made in front of the loop that holds this, also where the loop does not turn.
-        w, v_conj = jnp.linalg.eigh(jnp.swapaxes(a, -1, -2), symmetrize_input=False)
+        w, v = lapack.eigh(a)
         order = jnp.argsort(-jnp.abs(w - origin))[: spec.width]
-        w, vh = (w - origin)[order], jnp.swapaxes(v_conj[:, order], -1, -2)
+        w, vh = (w - origin)[order], adjoint(v[:, order])
         zero = jnp.zeros_like(w, shape=())
         return subspace.Block(vh, w, vh, vh, zero, zero, jnp.zeros((), jnp.int32))
 

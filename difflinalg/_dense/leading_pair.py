@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from difflinalg._core import tolerances
+from difflinalg._core import lapack, tolerances
 from difflinalg._core.algebra import adjoint, mm
 from difflinalg._core.operation import operation
 from difflinalg._core.repair import repair_where
@@ -41,7 +41,7 @@ def leading_pair_core(a: Array) -> tuple[Array, Array, Array]:
 
 
 def _by_svd(a: Array) -> tuple[Array, Array, Array]:
-    return _first(*jnp.linalg.svd(a, full_matrices=False))
+    return _first(*lapack.svd(a))
 
 
 def _by_powers(a: Array) -> tuple[Array, Array, Array, Array]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks, tolerances
+from difflinalg._core import checks, dense_checks, lapack, tolerances
 from difflinalg._core.algebra import adjoint, herm, mm
 from difflinalg._core.operation import operation
 
@@ -124,7 +124,7 @@ def _leading_space_one(a: Array, cut: _Cut) -> LeadingSpaceResult:
 @operation(statics=1)
 def leading_space_core(a: Array, cut: _Cut) -> tuple[Array, _Basis]:
     """The isometry and the eigenpairs it belongs to."""
-    w, v = jnp.linalg.eigh(a, symmetrize_input=False)
+    w, v = lapack.eigh(a)
     order = jnp.argsort(-jnp.abs(w))
     w, v = w[order], v[:, order]
     defined = jnp.where(jnp.all(jnp.isfinite(a)), 1.0, jnp.nan).astype(w.dtype)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks, tolerances
+from difflinalg._core import checks, dense_checks, lapack, tolerances
 from difflinalg._core.algebra import adjoint, herm, mm
 from difflinalg._core.operation import operation
 from difflinalg._dense.svd import svd_core, svdvals_tangents
@@ -186,7 +186,7 @@ def pinv_core(a: Array, rtol: Array, inclusive: bool) -> tuple[Array, Array, Fac
         rtol: shape `(...)`, the cutoff relative to the largest singular value.
         inclusive: keep a value that equals the cutoff.
     """
-    u, s, vh = jnp.linalg.svd(a, full_matrices=False)
+    u, s, vh = lapack.svd(a)
     cutoff = rtol[..., None] * s[..., :1]
     kept = (s >= cutoff) & (s > 0) if inclusive else s > cutoff
     factors = Factors(u, s, vh, kept.astype(s.dtype))

@@ -26,7 +26,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks
+from difflinalg._core import checks, dense_checks, lapack
 from difflinalg._core.algebra import adjoint, mm
 from difflinalg._core.operation import operation
 from difflinalg._core.tolerances import rank_rtol
@@ -208,7 +208,7 @@ def _subspaces(a: Array, rank: int) -> Subspaces:
 @operation(statics=1)
 def subspaces_core(a: Array, rank: int) -> Subspaces:
     """The four bases of a single matrix."""
-    u, _, vh = jnp.linalg.svd(a, full_matrices=True)
+    u, _, vh = lapack.svd(a, full_matrices=True)
     v = adjoint(vh)
     return Subspaces(u[:, :rank], u[:, rank:], v[:, :rank], v[:, rank:])
 

@@ -33,7 +33,7 @@ class Block(NamedTuple):
     uh: Array  # (b, m)
     s: Array  # (b,)
     vh: Array  # (b, n)
-    image: Array  # (b, n), the product u^H a
+    image: Array  # (b, n), the product u^H a / scale
     residual: Array  # (), largest row norm of image - s v^H over the wanted rows
     rounds: Array  # ()
     products: Array  # (), how many products the next round takes
@@ -42,43 +42,54 @@ class Block(NamedTuple):
 def subspace_svd(a: Array, rank: int, width: int, max_products: int) -> tuple[Block, Array]:
     """The leading `rank` singular triplets in a block of `width`, and whether they converged."""
     signs = _random_signs(a, width)
+    first, scale = _first_block(a, signs)
+
+    def times(uh: Array) -> Array:
+        return mm(uh, a) / scale
+
+    def times_adjoint(vh: Array) -> Array:
+        return mm_adjoint(vh, a) / scale
 
     def one_round(block: Block) -> Block:
         def product(_: Array, vh: Array) -> Array:
-            return mm(mm_adjoint(_well_conditioned(vh), a), a)
+            return times(times_adjoint(_well_conditioned(vh)))
 
         vh = lax.fori_loop(1, block.products, product, block.image)
         # Two products in a row square the small values down to rounding; not the last time.
-        uh = _well_conditioned(mm_adjoint(_well_conditioned(vh), a))
-        vh = orthonormal(mm(uh, a), signs)
-        uh = orthonormal(mm_adjoint(vh, a), signs)
-        image = mm(uh, a)
+        uh = _well_conditioned(times_adjoint(_well_conditioned(vh)))
+        vh = orthonormal(times(uh), signs)
+        uh = orthonormal(times_adjoint(vh), signs)
+        image = times(uh)
         w, s, zh = _small_svd(mm_adjoint(image, vh))
         wh = adjoint(w)
         return _ritz_block(mm(wh, uh), s, mm(zh, vh), mm(wh, image), rank, block.rounds)
 
-    block = _until_converged(one_round, _first_block(a, signs), max_products)
-    return block, _has_converged(block)
+    block = _until_converged(one_round, first, max_products)
+    return block._replace(s=block.s * scale), _has_converged(block)
 
 
 def subspace_eigh(a: Array, rank: int, width: int, max_products: int) -> tuple[Block, Array]:
     """The `rank` eigenpairs of largest magnitude of a Hermitian matrix; `uh` equals `vh`."""
     signs = _random_signs(a, width)
+    first, scale = _first_block(a, signs)
+
+    def times(vh: Array) -> Array:
+        return mm(vh, a) / scale
 
     def one_round(block: Block) -> Block:
         def product(_: Array, vh: Array) -> Array:
-            return mm(_well_conditioned(mm(_well_conditioned(vh), a)), a)
+            return times(_well_conditioned(times(_well_conditioned(vh))))
 
         vh = orthonormal(lax.fori_loop(0, block.products, product, block.image), signs)
-        image = mm(vh, a)
+        image = times(vh)
         w, z = jnp.linalg.eigh(herm(mm_adjoint(image, vh)), symmetrize_input=False)
         order = jnp.argsort(-jnp.abs(w))
         w, zh = w[order], adjoint(z[:, order])
         vh = mm(zh, vh)
         return _ritz_block(vh, w, vh, mm(zh, image), rank, block.rounds)
 
-    block = _until_converged(one_round, _first_block(a, signs), max_products)
-    return block, _has_converged(block)
+    block = _until_converged(one_round, first, max_products)
+    return block._replace(s=block.s * scale), _has_converged(block)
 
 
 def or_else(block: Block, accepted: Array, full: Callable[[], Block]) -> Block:
@@ -146,19 +157,26 @@ def _random_signs(a: Array, width: int) -> Array:
     return jax.random.rademacher(jax.random.key(0), (width, max(a.shape)), a.real.dtype)
 
 
-def _first_block(a: Array, signs: Array) -> Block:
-    """The block of signs, multiplied once."""
+def _first_block(a: Array, signs: Array) -> tuple[Block, Array]:
+    """The block of signs, multiplied once, and the scale of `a`, a power of two.
+
+    Products are divided by the scale, so that squares of them stay in range.
+    """
     (m, n), width = a.shape, signs.shape[0]
-    real = jnp.zeros((), a.real.dtype)
-    return Block(
+    image = mm(signs[:, :m], a)
+    _, exponent = jnp.frexp(jnp.max(jnp.maximum(jnp.abs(image.real), jnp.abs(image.imag))))
+    one = jnp.ones((), a.real.dtype)
+    scale = jnp.ldexp(one, jnp.maximum(exponent, jnp.finfo(a.dtype).minexp))
+    first = Block(
         jnp.zeros((width, m), a.dtype),
         jnp.ones((width,), a.real.dtype),
         jnp.zeros((width, n), a.dtype),
-        mm(signs[:, :m], a),
-        real + jnp.inf,
-        real,
+        image / scale,
+        one * jnp.inf,
+        0.0 * one,
         jnp.full((), FIRST_PRODUCTS, jnp.int32),
     )
+    return first, scale
 
 
 def _row_norms(x: Array) -> Array:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks
+from difflinalg._core import checks, dense_checks, lapack
 from difflinalg._core.algebra import adjoint, adjoint_mm, inv0, mm, mm_adjoint, skew
 from difflinalg._core.operation import operation
 from difflinalg._core.results import SVDResult
@@ -223,23 +223,13 @@ def _svd_hermitian(a: Array, cluster_rtol: float | None) -> tuple[Array, Array, 
     return u, s, sign[..., :, None] * adjoint(u)
 
 
-def decompose(a: Array, full_matrices: bool) -> tuple[Array, Array, Array]:
-    """`U`, `s` and `V^H` of the transposed matrix, transposed.
-
-    LAPACK works on columns and arrays are stored by rows: so neither the matrix nor the factors
-    are copied into another order.
-    """
-    v_conj, s, u_t = jnp.linalg.svd(jnp.swapaxes(a, -1, -2), full_matrices=full_matrices)
-    return jnp.swapaxes(u_t, -1, -2), s, jnp.swapaxes(v_conj, -1, -2)
-
-
 @operation(statics=3)
 def svd_core(
     a: Array, full_matrices: bool, level: int, cluster_rtol: float | None
 ) -> tuple[Array, Array, Array]:
     """Singular value decomposition with the rule of one spread level, see `spread`."""
     del level, cluster_rtol
-    return decompose(a, full_matrices)
+    return lapack.svd(a, full_matrices)
 
 
 @svd_core.defjvp

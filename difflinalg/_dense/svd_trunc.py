@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from difflinalg._core import checks, dense_checks, tolerances
+from difflinalg._core import checks, dense_checks, lapack, tolerances
 from difflinalg._core.algebra import (
     adjoint,
     diagonal_matrix,
@@ -44,7 +44,6 @@ from difflinalg._core.algebra import (
 from difflinalg._core.operation import operation
 from difflinalg._core.solve import hermitian_solve
 from difflinalg._dense import subspace
-from difflinalg._dense.svd import decompose
 from difflinalg._dense.truncation import (
     Deflation,
     Truncation,
@@ -196,8 +195,10 @@ def svd_trunc_core(
     a = factors[0] if product is None else product
 
     def in_full() -> subspace.Block:
-        u, s, vh = decompose(a, full_matrices=False)
-        uh, s, vh = adjoint(u)[: spec.width], s[: spec.width], vh[: spec.width]
+        # Of the transposed matrix, which is stored by columns as LAPACK wants it: `a` itself would
+        # be copied in front of the loop that holds this, also where the loop does not turn.
+        v_conj, s, u_t = lapack.svd(jnp.swapaxes(a, -1, -2))
+        uh, s, vh = (x[: spec.width] for x in (jnp.conj(u_t), s, jnp.swapaxes(v_conj, -1, -2)))
         zero = jnp.zeros_like(s, shape=())
         return subspace.Block(uh, s, vh, vh, zero, zero, jnp.zeros((), jnp.int32))
 
@@ -222,20 +223,6 @@ def _svd_trunc_core_jvp(spec, level, primals, tangents):
     deflation = lax.stop_gradient(deflation)
     kept_dot = jax.checkpoint(svd_trunc_tangents)(a, kept, deflation, product, a_dot)
     return (kept, deflation), (kept_dot, jax.tree.map(jnp.zeros_like, deflation))
-
-
-@operation()
-def known_product(factors: Factors, product: Array) -> Array:
-    """`product`, the product of `factors`, with the derivative of a product of them."""
-    del factors
-    return product
-
-
-@known_product.defjvp
-def _known_product_jvp(primals, tangents):
-    (factors, product), (factors_dot, _) = primals, tangents
-    _, product_dot = jax.jvp(lambda factors: mm(*factors), (factors,), (factors_dot,))
-    return known_product(factors, product), product_dot
 
 
 def _times(a: Factors, xh: Array) -> Array:

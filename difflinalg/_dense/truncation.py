@@ -19,7 +19,7 @@ class TruncationInfo(NamedTuple):
     kept: Array  # number of values kept; below the rank where `keep_multiplets` dropped some
     gap: Array  # (last kept - first dropped magnitude) / largest
     cut: Array  # whether a multiplet was cut: then the derivative of the vectors is NaN
-    rounds: Array  # rounds of subspace iteration; 0 if a full decomposition was chosen at once
+    rounds: Array  # rounds of subspace iteration; 0 for a full decomposition, also as a fallback
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,10 @@ def truncation_info(rest: Array, values: Array, deflation: Deflation) -> Truncat
     last_kept = jnp.min(jnp.where(deflation.kept > 0.0, size, jnp.inf))
     first_dropped = jnp.max(jnp.abs(deflation.s) * deflation.dropped)
     scale = jnp.abs(deflation.s[0])
+    rest = lax.stop_gradient(rest)
+    largest = jnp.maximum(jnp.max(jnp.abs(rest)), jnp.finfo(scale.dtype).tiny)
     return TruncationInfo(
-        error=jnp.linalg.norm(lax.stop_gradient(rest)),
+        error=largest * jnp.linalg.norm(rest / largest),  # no square out of range
         kept=jnp.sum(deflation.kept).astype(jnp.int32),
         gap=(last_kept - first_dropped) / jnp.where(scale > 0.0, scale, 1.0),
         cut=jnp.any(jnp.isnan(deflation.guard)),

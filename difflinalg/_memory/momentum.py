@@ -24,6 +24,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from difflinalg._core import checks, loop_checks
+from difflinalg._core.known import known
 from difflinalg._memory.invertible import Invertible
 
 Tree = Any
@@ -161,31 +162,21 @@ def momentum(gradient: Callable[[Tree, Tree], Tree]) -> Invertible:
 
 def _numerator(decay: Array) -> Array:
     """`n` of the fraction `n / d` next to `decay`, from 1 to d."""
+    decay = lax.stop_gradient(decay)
     return jnp.clip(jnp.round(decay * DENOMINATOR), 1, DENOMINATOR).astype(jnp.uint32)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _rest(decay: Array, dtype: Any) -> Array:
+def _rest(decay: ArrayLike, dtype: Any) -> Array:
     """`1 - n / d`, exact."""
-    n = _numerator(jnp.asarray(decay, dtype))
-    return (DENOMINATOR - n.astype(dtype)) / DENOMINATOR
+    exact = jnp.asarray(decay, dtype)
+    n = _numerator(exact)
+    return known(1.0 - exact, (DENOMINATOR - n.astype(dtype)) / DENOMINATOR)
 
 
-@_rest.defjvp
-def _rest_jvp(dtype, primals, tangents):
-    return _rest(primals[0], dtype), -jnp.asarray(tangents[0], dtype)
-
-
-@jax.custom_jvp
 def _on_grid(x: Array) -> Array:
     """The nearest multiple of `2^-b`; NaN out of range."""
     unit = 2.0**FRACTION_BITS
-    return _in_range(jnp.round(x * unit) / unit)
-
-
-@_on_grid.defjvp
-def _on_grid_jvp(primals, tangents):
-    return _on_grid(*primals), tangents[0]
+    return known(x, _in_range(jnp.round(lax.stop_gradient(x) * unit) / unit))
 
 
 def _in_range(x: Array) -> Array:
@@ -194,31 +185,19 @@ def _in_range(x: Array) -> Array:
     return jnp.where(jnp.abs(lax.stop_gradient(x)) < limit, x, jnp.nan)
 
 
-@jax.custom_jvp
 def _scale(v: Array, decay: Array, buffer: Array) -> tuple[Array, Array]:
     """`g v` on the grid and the buffer with what was dropped."""
-    scaled, buffer = _exchange(v, _numerator(decay), jnp.uint32(DENOMINATOR), buffer)
-    return jnp.where((decay > 0.0) & (decay <= 1.0), scaled, jnp.nan), buffer
+    fixed_v, fixed_decay = lax.stop_gradient((v, decay))
+    scaled, buffer = _exchange(fixed_v, _numerator(decay), jnp.uint32(DENOMINATOR), buffer)
+    scaled = jnp.where((fixed_decay > 0.0) & (fixed_decay <= 1.0), scaled, jnp.nan)
+    return known(decay * v, scaled), buffer
 
 
-@_scale.defjvp
-def _scale_jvp(primals, tangents):
-    v, decay, buffer = primals
-    scaled, new = _scale(v, decay, buffer)
-    return (scaled, new), (tangents[0] * decay + v * tangents[1], tangents[2])
-
-
-@jax.custom_jvp
 def _unscale(v: Array, decay: Array, buffer: Array) -> tuple[Array, Array]:
     """The inverse of `_scale`."""
-    return _exchange(v, jnp.uint32(DENOMINATOR), _numerator(decay), buffer)
-
-
-@_unscale.defjvp
-def _unscale_jvp(primals, tangents):
-    v, decay, buffer = primals
-    old, new = _unscale(v, decay, buffer)
-    return (old, new), ((tangents[0] - old * tangents[1]) / decay, tangents[2])
+    fixed = lax.stop_gradient(v)
+    old, buffer = _exchange(fixed, jnp.uint32(DENOMINATOR), _numerator(decay), buffer)
+    return known(v / decay, old), buffer
 
 
 def _exchange(v: Array, n: Array, d: Array, buffer: Array) -> tuple[Array, Array]:

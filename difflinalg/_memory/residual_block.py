@@ -47,7 +47,7 @@ def residual_block(g: Callable[[Tree, Tree], Tree], lipschitz: float) -> Inverti
 
     Derivatives:
         The step has those of `g`; the inverse, by the implicit function theorem, any order of
-        both modes.
+        both modes. Reverse mode over reverse mode is an error for an inverse in a `lax.scan`.
 
     Cost:
         One call of `g` for the step; for the inverse as many as rounding needs, at most

@@ -2,6 +2,7 @@
 
 import jax
 
+from difflinalg._core.known import known
 from difflinalg._dense import (
     eigh,
     eigh_trunc,
@@ -13,7 +14,7 @@ from difflinalg._dense import (
     svd_trunc,
 )
 from difflinalg._krylov import eigsh_rule, linear_map, svds
-from difflinalg._taylor.convolution import product, set_order
+from difflinalg._taylor.convolution import set_order
 from difflinalg._taylor.hermitian import eigh_series
 from difflinalg._taylor.hermitian_functions import funm_series
 from difflinalg._taylor.krylov import eigsh_series, solve_series, svds_series
@@ -67,10 +68,9 @@ def _svd_trunc(factors, product, spec, level, *, order):
     return jax.tree.map(Series, kept), deflation
 
 
-@operation_rule(svd_trunc.known_product)
-def _known_product(factors, known, *, order):
-    series = product(*(full(factor, order) for factor in factors))
-    return Series(set_order(series, 0, primal(known)))
+@operation_rule(known)
+def _known(expression, value, *, order):
+    return Series(set_order(full(expression, order), 0, primal(value)))
 
 
 @operation_rule(matrix_function.matrix_function)

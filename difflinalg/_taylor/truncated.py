@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from difflinalg._core.algebra import adjoint, herm, inv0, mm, mm_adjoint, real_diagonal, skew
+from difflinalg._core.known import known
 from difflinalg._dense import eigh_trunc, svd_trunc
 from difflinalg._dense.truncation import Deflation, Truncation
 from difflinalg._taylor.convolution import Chain, each_order, inner_sum, overlap, set_order, start
@@ -106,7 +107,7 @@ def svd_trunc_series(
     deflation = lax.stop_gradient(deflation)
 
     # One product with what is formed anyway costs less than one with each factor.
-    once = first if product is None else (svd_trunc.known_product(first, product),)
+    once = first if product is None else (known(mm(*first), product),)
     outside = partial(svd_trunc.outside, once, kept, deflation, product)
     uh, s, vh, _ = kept
     same = jnp.abs(s[:, None] - s[None, :]) <= deflation.cluster

@@ -73,3 +73,37 @@ def test_dependent_rows_are_completed_to_orthonormal_ones(dtype):
         assert distance(rows @ rows.conj().T, jnp.eye(8, dtype=dtype)) < 50
         outside = y - (y @ rows.conj().T) @ rows
         assert float(jnp.max(jnp.abs(outside))) <= 50 * eps * float(jnp.max(jnp.abs(y))) * N**0.5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scales"),
+    [
+        (jnp.float64, [1e-250, 1e-160, 1e160, 1e300]),
+        (jnp.complex64, [1e-30, 1e-20, 1e20, 1e30]),
+    ],
+)
+def test_the_scale_of_a_matrix_does_not_matter(dtype, scales):
+    n, rank = 80, 6
+    q, s = unitary(0, dtype)[:, :n], SPECTRA["fast"][:n]
+    square = np.linalg.qr(q[:n])[0]
+    a = (square * s) @ square.conj().T
+    weight = np.random.default_rng(1).standard_normal((n, n))
+
+    def projected(u):
+        return jnp.real(jnp.sum(weight * (u[:, :3] @ u[:, :3].conj().T)))
+
+    @jax.jit
+    def run(a):
+        by_svd = lambda a: projected(linalg.svd_trunc(a, rank, full=False).U)  # noqa: E731
+        by_eigh = lambda a: projected(linalg.eigh_trunc(a, rank, full=False)[1])  # noqa: E731
+        gradients = jax.grad(by_svd)(a), jax.grad(by_eigh)(a)
+        return linalg.svd_trunc(a, rank, full=False), gradients
+
+    (_, _, _, reference), expected = run(jnp.asarray(a, dtype))
+    for scale in scales:
+        (_, found, _, info), gradients = run(jnp.asarray(a * scale, dtype))
+        assert distance(found / scale, s[:rank]) < 50
+        assert info.rounds == reference.rounds > 0
+        assert abs(float(info.error) / scale / float(reference.error) - 1.0) < 1e-5
+        for got, gradient in zip(gradients, expected, strict=True):
+            assert distance(got * scale, gradient) < 1e4 * float(jnp.max(jnp.abs(gradient)))

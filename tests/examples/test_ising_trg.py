@@ -115,6 +115,25 @@ def test_thermodynamics_are_nested_derivatives_of_one_function():
     np.testing.assert_allclose(got, [value, -first, 0.44**2 * second], rtol=1e-10)
 
 
+def test_second_derivatives_agree_in_every_nesting_through_the_compiled_loop():
+    """Reverse mode takes a loop apart, and a rule that is no primitive is lost there."""
+
+    def f(coupling):
+        return trg.log_partition_per_site(trg.ising_tensor(coupling), 2, 3)
+
+    slope, one = jax.grad(f), jnp.ones(())
+
+    def nestings(k):
+        forward = jax.jvp(lambda k: jax.jvp(f, (k,), (one,))[1], (k,), (one,))[1]
+        over_reverse = jax.jvp(slope, (k,), (one,))[1]
+        return forward, over_reverse, jax.grad(slope)(k), f(k), slope(k)
+
+    forward, *others, value, first = jax.jit(nestings)(jnp.asarray(0.44))
+    np.testing.assert_allclose(others, [forward, forward], rtol=1e-10)
+    heat = trg.thermodynamics(jnp.array([0.44]), 2, 3)
+    np.testing.assert_allclose(np.ravel(heat), [value, -first, 0.44**2 * forward], rtol=1e-10)
+
+
 @partial(jax.jit, static_argnames=("chi", "steps"))
 def log_z(tensor, chi, steps):
     return trg.log_partition_per_site(tensor, chi, steps)

@@ -160,3 +160,34 @@ def test_steps_are_those_of_real_arithmetic_and_a_bad_decay_is_nan():
     for bad in (-0.5, 0.0, 1.5, np.nan):
         state, _ = STEP_OF_SQUARES.step(start, (0.1, bad))
         assert np.all(np.isnan(state.position))
+
+
+def test_second_derivatives_in_a_plain_loop_agree_in_every_nesting():
+    start, xs = jnp.linspace(-0.5, 0.7, 5), schedules(4)
+
+    def loss(shift):
+        state = memory.momentum_start(start + shift, 4, 0.7)
+        state, _ = lax.scan(STEP.step, state, xs)
+        return jnp.sum(state.position**3)
+
+    def real(shift):
+        """The same recursion in real arithmetic."""
+
+        def step(carry, x):
+            w, v = carry
+            v = x.decay * v - (1.0 - x.decay) * jax.grad(energy)(w, x.data)
+            return (w + x.rate * v, v), None
+
+        (w, _), _ = lax.scan(step, (start + shift, jnp.zeros(5)), xs)
+        return jnp.sum(w**3)
+
+    @jax.jit
+    def nestings(x):
+        slope = jax.grad(loss)
+        along = lambda x: jax.jvp(loss, (x,), (1.0,))[1]  # noqa: E731
+        got = [jax.grad(slope), jax.jacfwd(slope), jax.grad(along), jax.jacfwd(along)]
+        return jnp.stack([f(x) for f in got]), jax.hessian(real)(x)
+
+    got, expected = nestings(0.1)
+    np.testing.assert_allclose(got, np.full(4, expected), rtol=2e-4)
+    np.testing.assert_allclose(got, np.full(4, got[0]), rtol=1e-12)
