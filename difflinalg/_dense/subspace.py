@@ -165,8 +165,8 @@ def _first_block(a: Array, signs: Array) -> tuple[Block, Array]:
     (m, n), width = a.shape, signs.shape[0]
     image = mm(signs[:, :m], a)
     _, exponent = jnp.frexp(jnp.max(jnp.maximum(jnp.abs(image.real), jnp.abs(image.imag))))
-    one = jnp.ones((), a.real.dtype)
-    scale = jnp.ldexp(one, jnp.maximum(exponent, jnp.finfo(a.dtype).minexp))
+    one, limits = jnp.ones((), a.real.dtype), jnp.finfo(a.dtype)
+    scale = jnp.ldexp(one, jnp.clip(exponent, limits.minexp, limits.maxexp - 2))
     first = Block(
         jnp.zeros((width, m), a.dtype),
         jnp.ones((width,), a.real.dtype),
