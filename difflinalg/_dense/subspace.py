@@ -107,13 +107,15 @@ def orthonormal(y: Array, signs: Array) -> Array:
 
     Signs of the size of rounding give each row a direction of its own. A shifted pass lengthens
     the short directions, by the inverse root of the shift at most; when all are long, a pass
-    without a shift restores the digits (Fukaya et al. 2020, sections 3 and 4).
+    without a shift restores the digits (Fukaya et al. 2020, sections 3 and 4). Shifted passes take
+    a direction of squared length x to `x / (x + shift)`, hence to the fixed point `1 - shift`.
     """
     m, n = y.shape
     noise = tolerances.epsilon(y.dtype) / n**0.5 * signs[:, :n]
+    longest = m * (1.0 - _shift(y))
 
     def has_short_directions(q: Array) -> Array:
-        return m - jnp.sum(jnp.square(_row_norms(q))) > 0.5  # false for NaN
+        return longest - jnp.sum(jnp.square(_row_norms(q))) > 0.5  # false for NaN
 
     q = _divided_by_cholesky(_normalised(y) + noise, _shift(y))
     q = lax.while_loop(has_short_directions, lambda q: _divided_by_cholesky(q, _shift(y)), q)

@@ -107,3 +107,11 @@ def test_the_scale_of_a_matrix_does_not_matter(dtype, scales):
         assert abs(float(info.error) / scale / float(reference.error) - 1.0) < 1e-5
         for got, gradient in zip(gradients, expected, strict=True):
             assert distance(got * scale, gradient) < 1e4 * float(jnp.max(jnp.abs(gradient)))
+
+
+def test_a_large_block_in_single_precision_comes_to_an_end():
+    """The shifts of all its rows add up to more than a short direction is worth."""
+    shape = (64, 70_000)
+    y, signs = (jax.random.rademacher(jax.random.key(i), shape, jnp.float32) for i in range(2))
+    rows = jax.jit(orthonormal)(y, signs)
+    assert distance(rows @ rows.T, jnp.eye(64, dtype=jnp.float32)) < 50
