@@ -45,11 +45,10 @@ def as_halves(name: str, y0: object) -> tuple[tuple[list[Array], Any], tuple[lis
     return (q, q_tree), (p, p_tree)
 
 
-def check_adjoint(name: str, adjoint: object, kinds: tuple[type, ...]) -> None:
-    """Refuse a derivative method that this integrator does not have, and a class for an object."""
+def check_adjoint(name: str, adjoint: object, kinds: type | tuple[type, ...], choice: str) -> None:
+    """Refuse a derivative method that an integrator does not have, and a class for its object."""
     if not isinstance(adjoint, kinds):
-        names = " or ".join(f"{kind.__name__}()" for kind in kinds)
-        msg = f"{name} takes adjoint={names} of difflinalg.ode, got {adjoint!r}."
+        msg = f"{name} needs adjoint as {choice}, got {adjoint!r}."
         raise TypeError(msg)
 
 
@@ -90,12 +89,8 @@ def check_options(
         if not size > 0.0:
             msg = f"{name} needs {key} > 0 (a size, without direction), got {size!r}."
             raise ValueError(msg)
-    if not isinstance(adjoint, kind):
-        msg = (
-            f"{name} needs adjoint as an object of a class in difflinalg.ode, for example "
-            f"adjoint=Backsolve(), got {adjoint!r}."
-        )
-        raise TypeError(msg)
+    choice = "an object of a class in difflinalg.ode, for example adjoint=Backsolve()"
+    check_adjoint(name, adjoint, kind, choice)
 
 
 def as_args(name: str, args: object) -> tuple:

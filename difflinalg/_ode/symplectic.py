@@ -102,7 +102,9 @@ def symplectic(
     """
     checks.check_choice("symplectic", "method", method, tuple(METHODS))
     checks.check_positive("symplectic", "steps", steps)
-    ode_checks.check_adjoint("symplectic", adjoint, (Checkpointed, Reversible))
+    ode_checks.check_adjoint(
+        "symplectic", adjoint, (Checkpointed, Reversible), "Checkpointed() or Reversible()"
+    )
     (q, q_tree), (p, p_tree) = ode_checks.as_halves("symplectic", y0)
     ts = ode_checks.as_times("symplectic", t)
     # the state of one half is handed to convert in place of the other: both have one structure

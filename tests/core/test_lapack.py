@@ -20,6 +20,11 @@ FUNCTIONS = {
     "eigh": lambda a: linalg.eigh(a @ a.T),
     "svd of a Hermitian matrix": lambda a: linalg.svd(a @ a.T, hermitian=True),
     "eigh_trunc": lambda a: linalg.eigh_trunc(a @ a.T, 2)[:2],
+    "iterations": lambda a: (
+        linalg.svd_trunc(a, 2, full=False)[:3],
+        linalg.eigh_trunc(a @ a.T, 2, full=False, keep_multiplets=True)[:2],
+    ),
+    "leading_space": lambda a: linalg.leading_space(a @ a.T, 2)[:2],
 }
 
 

@@ -106,7 +106,7 @@ def test_the_scale_of_a_matrix_does_not_matter(dtype, scales):
         assert info.rounds == reference.rounds > 0
         assert abs(float(info.error) / scale / float(reference.error) - 1.0) < 1e-5
         for got, gradient in zip(gradients, expected, strict=True):
-            assert distance(got * scale, gradient) < 1e4 * float(jnp.max(jnp.abs(gradient)))
+            assert distance(got * scale, gradient) < 200 * float(jnp.max(jnp.abs(gradient)))
 
 
 def test_a_large_block_in_single_precision_comes_to_an_end():

@@ -141,7 +141,9 @@ def test_errors_name_the_function_and_the_argument():
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=0)
     with pytest.raises(ValueError, match=r"method as one of 'Leapfrog', 'Yoshida4'"):
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=1, method="Euler")
-    with pytest.raises(TypeError, match=r"symplectic takes adjoint=Checkpointed\(\) or Reversible"):
+    with pytest.raises(
+        TypeError, match=r"symplectic needs adjoint as Checkpointed\(\) or Reversible"
+    ):
         symplectic(*pendulum, (1.0, 0.0), jnp.array([0.0, 1.0]), steps=1, adjoint=Backsolve())
 
 
